@@ -3,7 +3,7 @@
     ẋ = A x + b + Σ_h c_h V_h a_h(x),      a_h(x) = Σ_j w_j e^{⟨B_h x, x_j⟩} x_j / Σ_j w_j e^{⟨B_h x, x_j⟩}
 """
 
-from typing import Any, final
+from typing import Any, Literal, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -91,3 +91,29 @@ def make_layer(
         mass = given.get("mass", jnp.ones(h, heads.dtype) / (h if tied else 1))
         given["mass"] = jnp.broadcast_to(mass, heads.shape[: lead + 1])
     return Layer(**given, tied=tied)
+
+
+Direction = Literal["descend", "ascend"]
+
+
+def check_direction(layer: Layer, direction: str | None) -> None:
+    """Tied heads need a direction, free heads have none."""
+    if layer.tied and direction not in ("descend", "ascend"):
+        raise InputError(
+            "is needed for tied heads",
+            where="direction",
+            got=direction,
+            expected='"descend" (V = −D, tokens repel when D = I) or "ascend" (V = D, they cluster)',
+        )
+    if not layer.tied and direction is not None:
+        raise InputError(
+            "does not apply to free heads: V itself says where tokens go",
+            where="direction",
+            got=direction,
+            fix="leave it out, or give tied heads D",
+        )
+
+
+def sign_of(direction: str | None) -> float:
+    """The factor in front of V: −1 for "descend", else 1."""
+    return -1.0 if direction == "descend" else 1.0
