@@ -66,9 +66,9 @@ class OrnsteinUhlenbeck(AbstractSchedule):
         assert self.initial.B is not None
         return self.initial.B
 
-    def drift(self, D: Float[Array, "h d d"]) -> Float[Array, "h d d"]:
+    def drift(self, t: Real, state: Any = None) -> Float[Array, "h d d"]:
         """D̄ − D."""
-        return self.mean - D
+        return self.mean - (self.begin(None) if state is None else state)
 
     def advance(self, state: Float[Array, "h d d"], h: Real, key: PRNGKey | None) -> Float[Array, "h d d"]:
         assert key is not None

@@ -39,6 +39,10 @@ class AbstractSchedule(eqx.Module):
         """The schedule between edges i and i+1, as a schedule without edges."""
 
     @abc.abstractmethod
+    def drift(self, t: Real, state: Any = None) -> Float[Array, "h d d"]:
+        """Ḃ_h, for random schedules the drift part of dB_h."""
+
+    @abc.abstractmethod
     def begin(self, key: PRNGKey | None) -> Any:
         """The random state at t = 0."""
 
@@ -51,6 +55,10 @@ class AbstractDeterministic(AbstractSchedule):
     """A schedule without randomness."""
 
     random = False
+
+    def drift(self, t: Real, state: None = None) -> Float[Array, "h d d"]:
+        t = jnp.asarray(t, self.at(0.0).dtype)
+        return jax.jvp(lambda t: self.at(t).B, (t,), (jnp.ones_like(t),))[1]
 
     def begin(self, key: PRNGKey | None) -> None:
         return None

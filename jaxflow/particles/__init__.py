@@ -1,0 +1,18 @@
+"""Tokens as particles: how attention moves them, and the energy they descend."""
+
+from jaxflow.measures import Cloud as Cloud
+from jaxflow.measures import gauss_hermite as gauss_hermite
+from jaxflow.measures import sample as sample
+from jaxflow.particles.balance import Balance as Balance
+from jaxflow.particles.balance import balance as balance
+from jaxflow.particles.clusters import count_clusters as count_clusters
+from jaxflow.particles.energy import dissipation as dissipation
+from jaxflow.particles.energy import energy as energy
+from jaxflow.particles.energy import mobility as mobility
+from jaxflow.particles.flow import AttentionFlow as AttentionFlow
+from jaxflow.particles.tokens import cross_polytope as cross_polytope
+from jaxflow.particles.tokens import equiangular as equiangular
+from jaxflow.particles.tokens import equispaced as equispaced
+from jaxflow.particles.tokens import octahedral as octahedral
+from jaxflow.particles.tokens import uniform as uniform
+from jaxflow.particles.tokens import von_mises_fisher as von_mises_fisher

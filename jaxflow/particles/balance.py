@@ -1,0 +1,144 @@
+"""The energy balance along a run:
+
+    E(t) − E(0) = ∫∂ₜE dt − ∫R dt + M_t
+
+∂ₜE is the work of the changing weights (with the Itô term when they are noisy), R the rate of dissipation, M the
+martingale of the noise. All integrals are extra components of the ODE, so they are as accurate as the solver. The
+published balance puts G² in the place of R; it closes for one head only, and both are reported.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxflow._checks import check_symmetric
+from jaxflow._typing import Real
+from jaxflow.errors import InputError
+from jaxflow.measures import Cloud
+from jaxflow.particles.energy import dissipation, energy, energy_of, ito, work
+from jaxflow.particles.flow import AttentionFlow, Terms
+from jaxflow.solve import AbstractObservable
+from jaxflow.weights import AbstractSchedule, Layer, OrnsteinUhlenbeck
+
+
+@final
+class Balance(eqx.Module):
+    """The balance at saved times t; every field has shape (t,).
+
+    Attributes:
+        energy: E.
+        rate: R, the true −dE/dt at frozen weights. Negative when the flow raises the energy.
+        slope: G², the published dissipation. gap: R − G², zero when all heads see the same m_h.
+        rate_integral, slope_integral: ∫R, ∫G² from 0 to t.
+        dt_energy_integral: ∫∂ₜE, including the jumps of E where a piecewise schedule changes layer.
+        martingale: M.
+        residual: E(t) − E(0) − ∫∂ₜE + ∫R − M: zero up to the error of the solver.
+        slope_residual: the same with G² in the place of R: the published balance.
+    """
+
+    energy: Float[Array, "*t"]
+    rate: Float[Array, "*t"]
+    slope: Float[Array, "*t"]
+    gap: Float[Array, "*t"]
+    rate_integral: Float[Array, "*t"]
+    slope_integral: Float[Array, "*t"]
+    dt_energy_integral: Float[Array, "*t"]
+    martingale: Float[Array, "*t"]
+    residual: Float[Array, "*t"]
+    slope_residual: Float[Array, "*t"]
+
+
+class Integrals(NamedTuple):
+    """What is integrated along with the tokens."""
+
+    rate: Any
+    slope: Any
+    dt_energy: Any
+    martingale: Any
+
+
+@final
+class EnergyBalance(AbstractObservable):
+    """The observable behind `balance`."""
+
+    def prepare(self, flow: Any, state: Any) -> Any:
+        if not isinstance(flow, AttentionFlow):
+            raise InputError(
+                "watches flows of tokens", where="observe", got=type(flow).__name__, expected="AttentionFlow",
+                fix="use jf.gaussian.moments for moment flows",
+            )
+        layer = flow.weights.at(0.0)
+        if layer.B is None:
+            raise InputError("needs heads: without attention there is no energy", where="observe", got="A, b only")
+        check_symmetric(layer.B, "weights.B", "the balance needs symmetric B; leave observe out for general heads")
+        if flow.causal:
+            raise InputError("needs every token to see every other", where="observe", got="causal attention")
+        return replace(flow, second=isinstance(flow.weights, OrnsteinUhlenbeck))
+
+    def measure(
+        self, flow: AttentionFlow, t: Real, state: Cloud, schedule: AbstractSchedule, noise: Any
+    ) -> tuple[Array, Array, Array]:
+        layer = schedule.at(t, noise)
+        velocity, terms = flow.field(t, state, layer)
+        slope, rate = dissipation(flow, state, velocity, terms)
+        return energy_of(state, terms), slope, rate
+
+    def rates(
+        self,
+        flow: AttentionFlow,
+        t: Real,
+        state: Cloud,
+        schedule: AbstractSchedule,
+        noise: Any,
+        velocity: Float[Array, "n d"],
+        terms: Terms,
+    ) -> Integrals:
+        slope, rate = dissipation(flow, state, velocity, terms)
+        dt_energy = work(state, terms, schedule.drift(t, noise))
+        if isinstance(schedule, OrnsteinUhlenbeck):
+            dt_energy = dt_energy + ito(state, terms, schedule.noise_var)
+        return Integrals(rate, slope, dt_energy, jnp.zeros_like(rate))
+
+    def jump(self, flow: AttentionFlow, t: Real, state: Cloud, before: Layer, after: Layer) -> Integrals:
+        gain = energy(flow, state, after) - energy(flow, state, before)
+        zero = jnp.zeros_like(gain)
+        return Integrals(zero, zero, gain, zero)
+
+    def kick(
+        self,
+        flow: AttentionFlow,
+        state: Cloud,
+        schedule: OrnsteinUhlenbeck,
+        noise: tuple[Array, Array],
+        h: Real,
+        terms: Terms,
+    ) -> Integrals:
+        before, after = noise
+        shock = work(state, terms, after - before - h * schedule.drift(0.0, before))
+        zero = jnp.zeros_like(shock)
+        return Integrals(zero, zero, zero, shock)
+
+    def report(self, measured: tuple[Array, Array, Array], integrals: Integrals) -> Balance:
+        E, slope, rate = measured
+        I = jax.tree.map(lambda x: x - x[0], integrals)
+        change = E - E[0] - I.dt_energy - I.martingale
+        return Balance(
+            energy=E,
+            rate=rate,
+            slope=slope,
+            gap=rate - slope,
+            rate_integral=I.rate,
+            slope_integral=I.slope,
+            dt_energy_integral=I.dt_energy,
+            martingale=I.martingale,
+            residual=change + I.rate,
+            slope_residual=change + I.slope,
+        )
+
+
+balance = EnergyBalance()
+"""Observe energy, dissipation and their balance: `jf.solve(flow, tokens, t1=..., observe=jf.particles.balance)`."""
