@@ -1,0 +1,12 @@
+"""Steering: controls A, B, V, b in time that carry one Gaussian to another."""
+
+from jaxflow.control.construct import constant_linear as constant_linear
+from jaxflow.control.optimise import Search as Search
+from jaxflow.control.optimise import advance as advance
+from jaxflow.control.optimise import begin as begin
+from jaxflow.control.problem import Problem as Problem
+from jaxflow.control.problem import effort as effort
+from jaxflow.control.reachability import check_reachable as check_reachable
+from jaxflow.control.steer import Plan as Plan
+from jaxflow.control.steer import make_plan as make_plan
+from jaxflow.control.steer import steer as steer

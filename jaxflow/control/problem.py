@@ -1,0 +1,136 @@
+"""The steering problem: minimise  W₂²(N_{t₁}, target) + λ ∫₀^{t₁} |A|² + |B|² + |V|² + |b|² dt
+over layers that are constant on k equal segments, where N_t follows the moment flow from the start.
+"""
+
+from typing import Any, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxflow._checks import check_positive, check_same_dtype
+from jaxflow._typing import Flag, Scalar
+from jaxflow.errors import InputError
+from jaxflow.gaussian import MomentFlow
+from jaxflow.measures import Gaussian
+from jaxflow.solve import AbstractMethod, Solution, Status, Tsit5, solve
+from jaxflow.transport import wasserstein_squared
+from jaxflow.weights import Piecewise
+
+Controls = dict[str, Array]
+"""The free controls by name: A, V, B (k, d, d) and b (k, d)."""
+
+
+def effort(weights: Piecewise) -> Scalar:
+    """∫ |A|² + |B|² + |V|² + |b|² dt with Frobenius norms."""
+    durations = jnp.diff(jnp.asarray(weights.edges))
+    layer = weights.layers
+    controls = [x for x in (layer.A, layer.B, layer.V, layer.b) if x is not None]
+    return sum(
+        (jnp.sum(durations.astype(x.dtype) * jnp.sum(x**2, axis=tuple(range(1, x.ndim)))) for x in controls), start=0.0
+    )
+
+
+@final
+class Problem(eqx.Module):
+    """Start, target, and what may be used to get from one to the other.
+
+    Attributes:
+        allow: which of "ABVb" are free; the others are zero.
+        effort_weight: λ ≥ 0.
+        method, rtol, atol, dt: how moments are integrated (see `solve`).
+    """
+
+    start: Gaussian
+    target: Gaussian
+    segments: int = eqx.field(static=True)
+    t1: float = eqx.field(static=True)
+    allow: str = eqx.field(static=True)
+    effort_weight: Array
+    method: AbstractMethod = Tsit5()
+    rtol: float | None = eqx.field(static=True, default=None)
+    atol: float | None = eqx.field(static=True, default=None)
+    dt: float | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        if not self.allow or not set(self.allow) <= set("ABVb") or len(set(self.allow)) != len(self.allow):
+            raise InputError(
+                "must name at least one control", where="allow", got=repr(self.allow), expected='letters of "ABVb"'
+            )
+        if self.segments < 1:
+            raise InputError("must be at least 1", where="segments", got=self.segments)
+        check_positive(self.t1, "t1")
+        check_same_dtype({"start": self.start, "target": self.target})
+
+    def zero_controls(self) -> Controls:
+        """Where a search begins: every control zero, except B = I/10 so that V has something to act through."""
+        k, d, dtype = self.segments, self.start.dim, self.start.mean.dtype
+        shapes = {"A": (k, d, d), "B": (k, d, d), "V": (k, d, d), "b": (k, d)}
+        controls = {name: jnp.zeros(shapes[name], dtype) for name in sorted(self.allow)}
+        if "B" in controls:
+            controls["B"] = controls["B"] + 0.1 * jnp.eye(d, dtype=dtype)
+        return controls
+
+    def weights(self, controls: Controls) -> Piecewise:
+        """The controls as layers, ready for moments and for tokens."""
+        parts: dict[str, Any] = dict(controls)
+        if set(self.allow) & {"B", "V"}:
+            k, d, dtype = self.segments, self.start.dim, self.start.mean.dtype
+            parts = {"B": jnp.zeros((k, d, d), dtype), "V": jnp.zeros((k, d, d), dtype), **parts}
+        return Piecewise(**parts, t1=self.t1)
+
+    def simulate(self, controls: Controls, **options: Any) -> Solution:
+        """The moment flow under these controls."""
+        options = {"rtol": self.rtol, "atol": self.atol, "dt": self.dt, "method": self.method, **options}
+        return solve(MomentFlow(self.weights(controls)), self.start, t1=self.t1, **options)
+
+    def loss(self, controls: Controls) -> tuple[Scalar, Scalar]:
+        """(objective, W₂² at t₁). Where the moments blow up on the way the objective is a constant plus the effort,
+        so that its gradient leads back to smaller controls, and W₂² is inf."""
+        sol = self.simulate(controls, save_at=[self.t1])
+        arrived = sol.status == Status.done
+        distance = wasserstein_squared(sol.final, self.target)
+        spent = effort(self.weights(controls))
+        return (
+            jnp.where(arrived, distance + self.effort_weight * spent, 1e6 + spent),
+            jnp.where(arrived, distance, jnp.inf),
+        )
+
+    def miss(self, controls: Controls) -> Float[Array, " m"]:
+        """(μ(t₁) − μ*, vech(Σ(t₁) − Σ*)), all zero on an exact hit."""
+        final = self.simulate(controls, save_at=[self.t1]).final
+        rows, columns = jnp.tril_indices(self.start.dim)
+        return jnp.concatenate(
+            [final.mean - self.target.mean, (final.covariance - self.target.covariance)[rows, columns]]
+        )
+
+    def residual(self, controls: Controls) -> tuple[Scalar, Scalar, Flag]:
+        """(W₂, largest absolute error in mean and covariance, whether t₁ was reached), integrated again at 1e-10
+        (1e-6 in float32) by another method than the search used."""
+        from jaxflow.solve import Dopri8
+
+        tolerance = 1e-10 if self.start.mean.dtype == jnp.float64 else 1e-6
+        fine = {"method": Dopri8(), "dt": None, "rtol": tolerance, "atol": tolerance}
+        sol = self.simulate(controls, save_at=[self.t1], **fine)
+        final = sol.final
+        worst = jnp.maximum(
+            jnp.max(jnp.abs(final.mean - self.target.mean)),
+            jnp.max(jnp.abs(final.covariance - self.target.covariance)),
+        )
+        return jnp.sqrt(wasserstein_squared(final, self.target)), worst, sol.status == Status.done
+
+
+def with_controls(problem: Problem, weights: Piecewise) -> Controls:
+    """The free controls of a given schedule, as a start for a search (one head)."""
+    layer = weights.layers
+    found = {"A": layer.A, "B": layer.B, "V": layer.V, "b": layer.b}
+    zero = problem.zero_controls()
+    return {
+        name: zero[name] if (x := found[name]) is None else jnp.reshape(x, zero[name].shape) for name in zero
+    }
+
+
+def tree_where(condition: Flag, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y, leaf by leaf."""
+    return jax.tree.map(lambda x, y: jnp.where(condition, x, y), x, y)
