@@ -60,3 +60,13 @@ class Oscillating(Table, frozen=True, kw_only=True, tag_field="kind", tag="oscil
 
 
 Weights = Constant | Piecewise | OrnsteinUhlenbeck | Oscillating
+
+Attention = Literal["tied", "free", "none"]
+
+
+def attention_of(weights: Weights) -> Attention:
+    """Which heads these weights have: tied `D`, free `B` and `V`, or none (feed-forward alone)."""
+    layer = weights.segments[0] if isinstance(weights, Piecewise) else weights
+    if layer.D is not None or (not isinstance(layer, Segment) and layer.heads is not None):
+        return "tied"
+    return "free" if isinstance(layer, Constant | Segment) and layer.B is not None else "none"

@@ -1,0 +1,117 @@
+"""How does a config file become an Experiment? Parse, override, convert, check, fill in the defaults."""
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from jaxflow.errors import InputError
+from jaxflow.experiments.checks import check
+from jaxflow.experiments.defaults import fill
+from jaxflow.experiments.messages import explain
+from jaxflow.experiments.overrides import override
+from jaxflow.experiments.paths import Parts, dotted
+from jaxflow.experiments.schema import Experiment
+
+HEADS = ("D", "B", "V")
+
+
+def load(path: Path, overrides: Iterable[str] = (), *, precision: str = "float64") -> Experiment:
+    """Read, check and complete the config at `path`.
+
+    Args:
+        path: a TOML file; file names inside it are relative to its folder.
+        overrides: settings `key.path=value`, applied in order before anything is checked.
+        precision: the precision of the run, which data files must have.
+
+    Raises:
+        InputError: with the dotted path of the first mistake.
+    """
+    return build(override(parse(path), overrides), folder=path.parent, precision=precision)
+
+
+def parse(path: Path) -> dict[str, Any]:
+    """The tables of the TOML file at `path`, unchecked."""
+    if not path.is_file():
+        raise InputError("the config file does not exist", where=str(path), expected="a TOML file")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise InputError("the config file is no UTF-8 text", where=str(path)) from None
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        where = f"{path}, line {line[1]}" if line else f"{path}, last line"
+        raise InputError(
+            "this is no valid TOML", where=where, got=error, fix="text needs quotes, lists need brackets"
+        ) from None
+
+
+def build(data: dict[str, Any], *, folder: Path, precision: str = "float64") -> Experiment:
+    """The checked and complete Experiment that the parsed config `data` describes."""
+    for parts, number in _numbers(data, ()):
+        if not math.isfinite(number):
+            raise InputError(
+                "not a finite number", where=dotted(parts), got=number, expected="a finite number"
+            )
+    data = _with_lists_of_heads(data)
+    try:
+        experiment = msgspec.convert(data, Experiment)
+    except msgspec.ValidationError as error:
+        raise explain(error, data) from None
+    check(experiment, folder=folder, precision=precision)
+    return fill(experiment)
+
+
+def resolved(experiment: Experiment) -> str:
+    """The Experiment as TOML text that loads to the same Experiment again."""
+    text = tomli_w.dumps(_without_none(msgspec.to_builtins(experiment)))
+    # One line per innermost list: a matrix then reads as a matrix.
+    return re.sub(
+        r"\[\n([^\[\]\"]*)\]", lambda match: f"[{', '.join(match[1].replace(',', ' ').split())}]", text
+    )
+
+
+def _numbers(value: Any, parts: Parts) -> Iterator[tuple[Parts, float]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _numbers(item, (*parts, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _numbers(item, (*parts, index))
+    elif isinstance(value, float):
+        yield parts, value
+
+
+def _with_lists_of_heads(data: dict[str, Any]) -> dict[str, Any]:
+    """A single matrix in place of a list of heads becomes a list of one."""
+    weights = data.get("weights")
+    if not isinstance(weights, dict):
+        return data
+    wrapped = {key: _as_heads(value) if key in HEADS else value for key, value in weights.items()}
+    segments = wrapped.get("segments")
+    if isinstance(segments, list) and all(isinstance(segment, dict) for segment in segments):
+        wrapped["segments"] = [
+            {key: _as_heads(value) if key in HEADS else value for key, value in segment.items()}
+            for segment in segments
+        ]
+    return {**data, "weights": wrapped}
+
+
+def _as_heads(value: Any) -> Any:
+    is_matrix = (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(row, list) and not any(isinstance(cell, list) for cell in row) for row in value)
+    )
+    return [value] if is_matrix else value
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list) else value
