@@ -1,0 +1,99 @@
+"""Square roots, norms and the Bures distance, with derivatives that stay finite.
+
+Eigenvectors are never differentiated: where eigenvalues meet, their derivative is infinite although that
+of the square root is not. The square root's own derivative solves X dX + dX X = dA (a Lyapunov equation).
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def symmetrize(X: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
+    """(X + Xᵀ)/2."""
+    return (X + jnp.swapaxes(X, -1, -2)) / 2
+
+
+def safe_norm(x: Float[Array, "*b d"]) -> Float[Array, "*b"]:
+    """|x| along the last axis, with derivative 0 (not NaN) at x = 0."""
+    squared = jnp.sum(x * x, axis=-1)
+    zero = squared == 0
+    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squared)))
+
+
+def _tiny(values: Float[Array, "*b r"]) -> Float[Array, "*b"]:
+    """Below this a spectral value counts as zero: rounding error of the largest one."""
+    return values.shape[-1] * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values), axis=-1)
+
+
+def _inverse_or_zero(x: Array, floor: Array) -> Array:
+    """1/x where x > floor, else 0."""
+    kept = x > floor
+    return jnp.where(kept, 1 / jnp.where(kept, x, 1), 0)
+
+
+def solve_lyapunov(X: Float[Array, "d d"], C: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """The Y with X Y + Y X = C, for X symmetric positive semidefinite.
+
+    Where X has a kernel the part of C that lives on the kernel alone has no preimage; it is dropped
+    (pseudo-inverse), which is exact for variations that keep the range of X. Differentiable to every order,
+    by solving the same equation again. Cost O(d³).
+    """
+    s, U = jnp.linalg.eigh(symmetrize(jax.lax.stop_gradient(X)))
+    weights = _inverse_or_zero(s[:, None] + s[None, :], 2 * _tiny(s))
+
+    def solve(_, C):
+        return U @ ((U.T @ C @ U) * weights) @ U.T
+
+    return jax.lax.custom_linear_solve(lambda Y: X @ Y + Y @ X, C, solve, symmetric=True)
+
+
+@jax.custom_jvp
+def sqrtm(A: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """A^½ for A symmetric positive semidefinite; negative eigenvalues (rounding) count as zero.
+
+    Smooth to every order where A > 0, equal eigenvalues included. Cost O(d³).
+    """
+    a, U = jnp.linalg.eigh(symmetrize(A))
+    return (U * jnp.sqrt(jnp.maximum(a, 0))) @ U.T
+
+
+@sqrtm.defjvp
+def _(primals, tangents):
+    X = sqrtm(primals[0])
+    return X, solve_lyapunov(X, symmetrize(tangents[0]))
+
+
+@jax.custom_jvp
+def polar(M: Float[Array, "r r"]) -> Float[Array, "r r"]:
+    """The orthogonal R = U Vᵀ of M = U S Vᵀ: it maximises tr(RᵀM). Unique and smooth where M is invertible."""
+    U, _, Vt = jnp.linalg.svd(M)
+    return U @ Vt
+
+
+@polar.defjvp
+def _(primals, tangents):
+    # M = R P with P symmetric; dR = R Ω with Ω skew and P Ω + Ω P = RᵀdM − dMᵀR.
+    (M,), (dM,) = primals, tangents
+    R = polar(M)
+    return R, R @ solve_lyapunov(symmetrize(R.T @ M), R.T @ dM - dM.T @ R)
+
+
+def bures_gap(L0: Float[Array, "d r0"], L1: Float[Array, "d r1"]) -> Float[Array, "d r"]:
+    """L₀ − L₁R with the orthogonal R that makes it smallest, so that |L₀ − L₁R|² = W₂²(N(0,Σ₀), N(0,Σ₁)).
+
+    Equal to |L₀|² + |L₁|² − 2‖L₀ᵀL₁‖_* but free of its cancellation: W₂ itself is accurate to rounding, down to
+    zero. Ranks may differ (r = max); the narrower factor is padded with zero columns. Cost O(d r² + r³).
+    Source: Bhatia, Jain, Lim, Expo. Math. 37 (2019), Theorem 1.
+    """
+    r = max(L0.shape[1], L1.shape[1])
+    L0, L1 = (jnp.pad(L, ((0, 0), (0, r - L.shape[1]))) for L in (L0, L1))
+    return L0 - L1 @ polar(L1.T @ L0)
+
+
+def factor_of(Sigma: Float[Array, "d d"], rank: int) -> Float[Array, "d r"]:
+    """L (d × rank) with L Lᵀ = Σ: Cholesky at full rank, else the `rank` largest eigenpairs."""
+    if rank == Sigma.shape[0]:
+        return jnp.linalg.cholesky(symmetrize(Sigma))
+    s, U = jnp.linalg.eigh(symmetrize(Sigma))
+    return U[:, -rank:] * jnp.sqrt(jnp.maximum(s[-rank:], 0))
