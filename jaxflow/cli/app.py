@@ -34,17 +34,18 @@ class Precision(StrEnum):
 @app.command()
 def run(
     config: Annotated[Path | None, Argument(metavar="CONFIG.toml", help="The experiment to run.")] = None,
+    *,
     overrides: Annotated[
         list[str] | None, Option("--set", metavar="KEY.PATH=VALUE", help="Change a key of the config.")
     ] = None,
     out: Annotated[
-        Path | None, Option(metavar="DIR", help="The run directory. [default: runs/NAME, numbered if taken]")
+        Path | None, Option(metavar="DIR", help="The run directory; if absent, runs/NAME, numbered.")
     ] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with the interrupted run in --out.")] = False,
     platform: Annotated[
-        Platform | None, Option(help="Where to compute. [default: the best there is]")
+        Platform | None, Option(help="Where to compute; if absent, on the best device.")
     ] = None,
-    precision: Annotated[Precision | None, Option(help="Width of numbers. [default: float64]")] = None,
+    precision: Annotated[Precision | None, Option(help="Width of numbers; if absent, float64.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Check and describe, but run nothing.")] = False,
     quiet: Annotated[bool, Option("--quiet", help="Print only the run directory.")] = False,
 ) -> None:

@@ -7,6 +7,7 @@ def doctor() -> None:
     """Print the findings; stop with code 3 if one is bad."""
     from jaxflow import runtime
 
+    runtime.configure()
     findings = runtime.doctor()
     width = max(len(finding.name) for finding in findings)
     for finding in findings:

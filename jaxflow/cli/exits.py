@@ -23,7 +23,7 @@ def exit_codes() -> Iterator[None]:
     except NumericalError as error:
         raise stop(str(error), FAILED) from None
     except KeyboardInterrupt:
-        raise stop("interrupted; nothing is left to resume", INTERRUPTED) from None
+        raise stop("interrupted", INTERRUPTED) from None
 
 
 def stop(message: str, code: int) -> typer.Exit:

@@ -9,6 +9,7 @@ def plot(path: Path) -> None:
     """Draw the figures of the run in `path`, and print where they are."""
     from jaxflow.experiments.figures import draw
     from jaxflow.experiments.load import load
+    from jaxflow.experiments.request import recorded_precision
     from jaxflow.io.arrays import load_arrays
     from jaxflow.io.jsonfile import read_json
     from jaxflow.io.rundir import RunDirectory
@@ -21,8 +22,7 @@ def plot(path: Path) -> None:
             expected="the directory of a finished run",
             fix="check the path, or finish the run with jaxflow run --resume --out",
         )
-    precision = read_json(run_dir.manifest)["precision"]
-    experiment = load(run_dir.config, precision=precision)
+    experiment = load(run_dir.config, precision=recorded_precision(run_dir))
     arrays, _ = load_arrays(run_dir.arrays)
     for name in draw(run_dir, experiment, arrays=arrays, summary=read_json(run_dir.summary)):
         print(f"{run_dir.figures / name}.png and .pdf")

@@ -1,6 +1,7 @@
 """What does `jaxflow run` do? Check the request, then configure jax, then run: in this order."""
 
 from pathlib import Path
+from typing import Literal
 
 from jaxflow.cli.exits import FAILED, INTERRUPTED, stop
 
@@ -14,15 +15,14 @@ def run(
     overrides: list[str],
     out: Path | None,
     resume: bool,
-    platform: str | None,
-    precision: str | None,
+    platform: Literal["cpu", "gpu", "tpu"] | None,
+    precision: Literal["float64", "float32"] | None,
     dry_run: bool,
     quiet: bool,
 ) -> None:
     """Run a config, or go on with an interrupted run; a dry run only says what it would do."""
-    from jaxflow.experiments.request import Request, new_run, resumed_run
+    from jaxflow.experiments.request import new_run, resumed_run
 
-    request: Request
     if resume:
         request = resumed_run(config, overrides=overrides, out=out, precision=precision)
     elif config is None:

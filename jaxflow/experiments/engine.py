@@ -1,4 +1,4 @@
-"""How is a job run so that it can be watched, stopped and resumed? In chunks, with a checkpoint after each."""
+"""How is a job run so that it can be watched, stopped and resumed? Chunk by chunk, with checkpoints."""
 
 import time
 from typing import Any
@@ -28,9 +28,21 @@ def execute(job: Job, request: Request, *, reporter: Reporter) -> Run:
     """Run `job` to its end, and write everything into the run directory of `request`.
 
     Raises:
-        Interrupted: on Ctrl-C. The run can be resumed, and then ends with the same results as without a break.
+        Interrupted: on Ctrl-C. The run can be resumed, and its results are then the same as without a break.
         NumericalError: the job failed; the summary on disk holds its status and advice.
     """
+    try:
+        run = _run(job, request, reporter)
+    finally:
+        reporter.close()
+    run_dir = request.run_dir
+    # The results are safe by now, and figures can be drawn again from them.
+    figures = draw(run_dir, request.experiment, arrays=run.arrays, summary=run.summary)
+    reporter.finished(run, run_dir, figures)
+    return run
+
+
+def _run(job: Job, request: Request, reporter: Reporter) -> Run:
     began = time.perf_counter()
     run_dir = request.run_dir
     checkpoint = _continue(job, run_dir) if request.resume else _start(job, request)
@@ -46,15 +58,10 @@ def execute(job: Job, request: Request, *, reporter: Reporter) -> Run:
         _close_manifest(run_dir, manifest, began)
         run_dir.drop_checkpoint()
         raise
-    finally:
-        reporter.close()
     save_arrays(run_dir.arrays, run.arrays)
     run_dir.write_summary(run.summary)
     _close_manifest(run_dir, manifest, began)
     run_dir.drop_checkpoint()
-    # The results are safe by now, and figures can be drawn again from them.
-    figures = draw(run_dir, request.experiment, arrays=run.arrays, summary=run.summary)
-    reporter.finished(run, run_dir, figures)
     return run
 
 
@@ -85,7 +92,7 @@ def _advance(job: Job, run_dir: RunDirectory, checkpoint: Checkpoint, reporter: 
 
 
 def _open_manifest(request: Request) -> dict[str, Any]:
-    """Record the surroundings of this run; a resumed one keeps when it started and the seconds it has used."""
+    """Record the surroundings of this run; a resumed one keeps its start and the seconds it has used."""
     kept = read_json(request.run_dir.manifest) if request.resume else {"started": now(), "seconds": 0.0}
     manifest = environment(precision=request.precision, seed=request.experiment.seed, started=kept["started"])
     manifest["seconds"] = kept["seconds"]

@@ -5,6 +5,7 @@ import time
 from typing import Any, Protocol, runtime_checkable
 
 from jaxflow.experiments.job import Progress, Run
+from jaxflow.io.jsonfile import plain
 from jaxflow.io.rundir import RunDirectory
 
 
@@ -123,15 +124,10 @@ def metric_words(progress: Progress) -> list[str]:
 def summary_text(summary: dict[str, Any]) -> str:
     """The summary as an aligned table of names and values."""
     width = max(len(name) for name in summary)
-    return "\n".join(f"{name:<{width}}  {_value_text(value)}" for name, value in summary.items())
+    return "\n".join(f"{name:<{width}}  {_value_text(plain(value))}" for name, value in summary.items())
 
 
 def _value_text(value: Any) -> str:
-    if isinstance(value, list | tuple) or hasattr(value, "tolist"):
-        items = value.tolist() if hasattr(value, "tolist") else value
-        return (
-            f"[{', '.join(map(_value_text, items))}]"
-            if isinstance(items, list | tuple)
-            else _value_text(items)
-        )
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value_text, value))}]"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

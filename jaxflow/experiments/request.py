@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,7 +15,8 @@ from jaxflow.experiments.schema import Experiment
 from jaxflow.io.jsonfile import read_json
 from jaxflow.io.rundir import RunDirectory, default_directory
 
-DEFAULT_PRECISION = "float64"
+Precision = Literal["float64", "float32"]
+DEFAULT_PRECISION: Precision = "float64"
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,16 @@ class Request:
     experiment: Experiment
     folder: Path
     run_dir: RunDirectory
-    precision: str
+    precision: Precision
     resume: bool = False
 
 
 def new_run(
-    config: Path, *, overrides: Iterable[str] = (), out: Path | None = None, precision: str | None = None
+    config: Path,
+    *,
+    overrides: Iterable[str] = (),
+    out: Path | None = None,
+    precision: Precision | None = None,
 ) -> Request:
     """The request for a new run of `config` in `out`, or in the first free folder under `runs/`."""
     precision = precision or DEFAULT_PRECISION
@@ -41,7 +46,11 @@ def new_run(
 
 
 def resumed_run(
-    config: Path | None, *, overrides: Iterable[str] = (), out: Path | None, precision: str | None = None
+    config: Path | None,
+    *,
+    overrides: Iterable[str] = (),
+    out: Path | None,
+    precision: Precision | None = None,
 ) -> Request:
     """The request to go on with the interrupted run in `out`.
 
@@ -55,7 +64,7 @@ def resumed_run(
         raise InputError("nothing says which run to resume", where="--resume", fix="add --out RUN_DIR")
     run_dir = RunDirectory(out)
     run_dir.require_unfinished()
-    recorded = str(read_json(run_dir.manifest)["precision"])
+    recorded = recorded_precision(run_dir)
     if precision not in (None, recorded):
         raise InputError(
             "a run is resumed at its own precision", where="--precision", got=precision, expected=recorded
@@ -74,6 +83,11 @@ def resumed_run(
             fix="resume without a config and without --set, or start a new run with another --out",
         )
     return Request(before, run_dir.path, run_dir, recorded, resume=True)
+
+
+def recorded_precision(run_dir: RunDirectory) -> Precision:
+    """The precision that the manifest of a run names."""
+    return "float32" if read_json(run_dir.manifest)["precision"] == "float32" else "float64"
 
 
 def first_difference(old: Any, new: Any, parts: Parts = ()) -> tuple[Parts, Any, Any] | None:

@@ -53,6 +53,6 @@ Experiment = Particles | Moments | Steer
 KINDS = (Particles, Moments, Steer)
 
 
-def kind_of(table: Table) -> str:
-    """The value of `kind` that selects this struct in a config."""
+def kind_of(table: Table | type[Table]) -> str:
+    """The value of `kind` that selects this struct, or this value of it, in a config."""
     return str(table.__struct_config__.tag)
