@@ -58,8 +58,8 @@ def run(
             overrides=overrides or [],
             out=out,
             resume=resume,
-            platform=platform and platform.value,
-            precision=precision and precision.value,
+            platform=platform.value if platform else None,
+            precision=precision.value if precision else None,
             dry_run=dry_run,
             quiet=quiet,
         )

@@ -13,12 +13,11 @@ import tomli_w
 from jaxflow.errors import InputError
 from jaxflow.experiments.checks import check
 from jaxflow.experiments.defaults import fill
+from jaxflow.experiments.heads import with_lists_of_heads
 from jaxflow.experiments.messages import explain
 from jaxflow.experiments.overrides import override
 from jaxflow.experiments.paths import Parts, dotted
 from jaxflow.experiments.schema import Experiment
-
-HEADS = ("D", "B", "V")
 
 
 def load(path: Path, overrides: Iterable[str] = (), *, precision: str = "float64") -> Experiment:
@@ -58,7 +57,7 @@ def build(data: dict[str, Any], *, folder: Path, precision: str = "float64") -> 
             raise InputError(
                 "not a finite number", where=dotted(parts), got=number, expected="a finite number"
             )
-    data = _with_lists_of_heads(data)
+    data = with_lists_of_heads(data)
     try:
         experiment = msgspec.convert(data, Experiment)
     except msgspec.ValidationError as error:
@@ -85,30 +84,6 @@ def _numbers(value: Any, parts: Parts) -> Iterator[tuple[Parts, float]]:
             yield from _numbers(item, (*parts, index))
     elif isinstance(value, float):
         yield parts, value
-
-
-def _with_lists_of_heads(data: dict[str, Any]) -> dict[str, Any]:
-    """A single matrix in place of a list of heads becomes a list of one."""
-    weights = data.get("weights")
-    if not isinstance(weights, dict):
-        return data
-    wrapped = {key: _as_heads(value) if key in HEADS else value for key, value in weights.items()}
-    segments = wrapped.get("segments")
-    if isinstance(segments, list) and all(isinstance(segment, dict) for segment in segments):
-        wrapped["segments"] = [
-            {key: _as_heads(value) if key in HEADS else value for key, value in segment.items()}
-            for segment in segments
-        ]
-    return {**data, "weights": wrapped}
-
-
-def _as_heads(value: Any) -> Any:
-    is_matrix = (
-        isinstance(value, list)
-        and bool(value)
-        and all(isinstance(row, list) and not any(isinstance(cell, list) for cell in row) for row in value)
-    )
-    return [value] if is_matrix else value
 
 
 def _without_none(value: Any) -> Any:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from jaxflow.errors import InputError
+from jaxflow.experiments.heads import as_written
 from jaxflow.experiments.paths import Parts, dotted, parts_of, short, value_at
 from jaxflow.experiments.schema import Experiment
 
@@ -41,7 +42,10 @@ def explain(error: msgspec.ValidationError, data: dict[str, Any]) -> InputError:
         return _unknown_choice(parts, data)
     expected = re.sub(r"`([^`]+)`", _in_words, message.partition(", got")[0].removeprefix("Expected "))
     return InputError(
-        "this value does not fit", where=dotted(parts), got=short(value_at(data, parts)), expected=expected
+        "this value does not fit",
+        where=dotted(as_written(parts, data)),
+        got=short(value_at(data, parts)),
+        expected=expected,
     )
 
 

@@ -80,7 +80,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _number(cell: str, dtype: np.dtype, *, where: str) -> float:
+def _number(cell: str, dtype: np.dtype, *, where: str) -> np.floating:
     if not _is_number(cell):
         raise InputError("this cell is no number", where=where, got=repr(cell), expected="a number")
     with np.errstate(over="ignore"):
