@@ -5,17 +5,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from jaxflow.experiments.schema import KINDS, kind_of
+from jaxflow.experiments.schema import KINDS, Control, Flow, Gaussian, Solve, kind_of
 from jaxflow.experiments.schema.base import Table
 from jaxflow.experiments.schema.tokens import Tokens
-from jaxflow.experiments.schema.weights import Weights
+from jaxflow.experiments.schema.weights import Segment, Weights
+
+TABLES = {
+    "[flow]": Flow,
+    "[solve]": Solve,
+    "[start] and [target]": Gaussian,
+    "[control]": Control,
+    "[[weights.segments]]": Segment,
+}
 
 
 def print_listing() -> None:
-    """Print kinds, then configs under ./configs, then checks, which take a moment to load."""
-    _print_kinds("kinds of configs", KINDS)
-    _print_kinds("kinds of [tokens]", get_args(Tokens))
-    _print_kinds("kinds of [weights]", get_args(Weights))
+    """Print kinds and keys, then configs under ./configs, then checks, which take a moment to load."""
+    _print_tables("kinds of configs", {kind_of(kind): kind for kind in KINDS})
+    _print_tables("kinds of [tokens]", {kind_of(kind): kind for kind in get_args(Tokens)})
+    _print_tables("kinds of [weights]", {kind_of(kind): kind for kind in get_args(Weights)})
+    _print_tables("other tables", TABLES)
     print("configs")
     for path in sorted(Path("configs").glob("**/*.toml")):
         print(f"  {path}  {_kind_in(path)}  {_first_comment(path)}")
@@ -23,10 +32,10 @@ def print_listing() -> None:
     print("\n".join(f"  {line}" for line in _checks()))
 
 
-def _print_kinds(title: str, tables: tuple[type[Table], ...]) -> None:
+def _print_tables(title: str, tables: dict[str, type[Table]]) -> None:
     print(title)
-    for table in tables:
-        print(f"  {kind_of(table)}: {_first_line(table.__doc__)}")
+    for name, table in tables.items():
+        print(f"  {name}: {_first_line(table.__doc__)}")
         print(f"    keys {', '.join(table.__struct_fields__)}")
     print()
 

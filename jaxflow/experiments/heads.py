@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from jaxflow.experiments.paths import Parts
+from jaxflow.experiments.paths import Parts, value_at
 
 KEYS = ("D", "B", "V")
 
@@ -29,7 +29,7 @@ def as_written(parts: Parts, data: Any) -> Parts:
     for part in parts:
         if not isinstance(data, SingleHead):
             written.append(part)
-        data = data[part]
+        data = value_at(data, (part,))
     return tuple(written)
 
 
