@@ -54,7 +54,7 @@ def with_saves(solve: Solve, weights: Weights) -> Solve:
         assert solve.dt is not None  # the checks came before
         steps = round(solve.t1 / solve.dt)
         return solve if chosen else replace(solve, save_every=max(1, round(steps / SAVES)))
-    times = [solve.t1 * index / SAVES for index in range(SAVES + 1)]
+    times = [*(solve.t1 * index / SAVES for index in range(SAVES)), solve.t1]
     return replace(
         solve,
         rtol=solve.rtol or TOLERANCE,

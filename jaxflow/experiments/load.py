@@ -68,7 +68,7 @@ def build(data: dict[str, Any], *, folder: Path, precision: str = "float64") -> 
 
 def resolved(experiment: Experiment) -> str:
     """The Experiment as TOML text that loads to the same Experiment again."""
-    text = tomli_w.dumps(_without_none(msgspec.to_builtins(experiment)))
+    text = tomli_w.dumps(_only_given(msgspec.to_builtins(experiment)))
     # One line per innermost list: a matrix then reads as a matrix.
     return re.sub(
         r"\[\n([^\[\]\"]*)\]", lambda match: f"[{', '.join(match[1].replace(',', ' ').split())}]", text
@@ -86,7 +86,11 @@ def _numbers(value: Any, parts: Parts) -> Iterator[tuple[Parts, float]]:
         yield parts, value
 
 
-def _without_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_none(item) for key, item in value.items() if item is not None}
-    return [_without_none(item) for item in value] if isinstance(value, list) else value
+def _only_given(value: Any) -> Any:
+    """`value` without the keys that are None and the tables that are empty: TOML has no null."""
+    if isinstance(value, list):
+        return [_only_given(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    given = {key: _only_given(item) for key, item in value.items()}
+    return {key: item for key, item in given.items() if item is not None and item != {}}
