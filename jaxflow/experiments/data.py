@@ -32,11 +32,13 @@ def read_samples(name: str, *, where: str, folder: Path, precision: str) -> np.n
 
 
 def gaussian_data(gaussian: Gaussian, *, where: str, folder: Path, precision: str) -> GaussianData:
-    """The numbers of a checked Gaussian table; samples give their mean and unbiased covariance."""
+    """The numbers of a checked Gaussian table; samples give their own mean and covariance."""
     if gaussian.samples is not None:
         samples = read_samples(gaussian.samples, where=f"{where}.samples", folder=folder, precision=precision)
-        covariance = np.cov(samples, rowvar=False).reshape(samples.shape[1], samples.shape[1])
-        return GaussianData(samples.mean(axis=0), covariance.astype(precision), None)
+        mean = samples.mean(axis=0)
+        # Divided by n, not n − 1: the samples are the measure itself.
+        covariance = (samples - mean).T @ (samples - mean) / samples.shape[0]
+        return GaussianData(mean, covariance, None)
     covariance, factor = (
         None if rows is None else np.asarray(rows, precision)
         for rows in (gaussian.covariance, gaussian.factor)

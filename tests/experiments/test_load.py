@@ -248,7 +248,7 @@ def test_bad_steering_is_refused(config, tmp_path, tables, words):
     refused(config("steer", **tables), tmp_path, *words)
 
 
-@pytest.mark.parametrize("data", [{}, {"kind": "partcles"}])
+@pytest.mark.parametrize("data", [{}, {"kind": "particle"}])
 def test_the_kinds_are_listed(tmp_path, data):
     refused(data, tmp_path, "kind", "particles, moments, steer")
 
@@ -308,7 +308,7 @@ def test_samples_give_mean_and_covariance(config, tmp_path):
     experiment = build(config("moments", start={"samples": "x.npy"}), folder=tmp_path)
     found = gaussian_data(experiment.start, where="start", folder=tmp_path, precision="float64")
     np.testing.assert_allclose(found.mean, samples.mean(0))
-    np.testing.assert_allclose(found.covariance, np.cov(samples.T))
+    np.testing.assert_allclose(found.covariance, np.cov(samples.T, bias=True))
     assert found.factor is None
 
 
