@@ -1,0 +1,28 @@
+"""Which runner answers which `kind` of config? `prepare` makes the job that the engine then runs."""
+
+from pathlib import Path
+
+from jaxflow.experiments.job import Job
+from jaxflow.experiments.schema import Experiment, Moments, Particles, Steer
+
+
+def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
+    """The job of a checked Experiment; nothing is computed or written yet.
+
+    Args:
+        experiment: as `load` returns it.
+        folder: where the data files lie that it names.
+        precision: `float64` or `float32`.
+
+    Raises:
+        InputError: the Experiment asks for the impossible, such as a target of another rank.
+    """
+    # The runners load jax, and only the one that is asked for is needed.
+    match experiment:
+        case Particles():
+            from jaxflow.experiments.particles import job
+        case Moments():
+            from jaxflow.experiments.moments import job
+        case Steer():
+            from jaxflow.experiments.steer import job
+    return job(experiment, folder=folder, precision=precision)

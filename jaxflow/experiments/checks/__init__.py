@@ -1,0 +1,49 @@
+"""Do the parts of a config fit together? Everything that one key alone cannot tell."""
+
+from pathlib import Path
+
+from jaxflow.errors import InputError
+from jaxflow.experiments.checks.control import check_control, check_steer_tokens
+from jaxflow.experiments.checks.flow import check_direction, check_flow
+from jaxflow.experiments.checks.gaussian import check_gaussian
+from jaxflow.experiments.checks.solve import check_solve
+from jaxflow.experiments.checks.tokens import check_tokens
+from jaxflow.experiments.checks.weights import check_weights
+from jaxflow.experiments.schema import Experiment, Moments, Particles, Steer
+
+
+def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
+    """Raise InputError at the first pair of keys that contradict each other.
+
+    Args:
+        experiment: fits the schema.
+        folder: where its data files lie.
+        precision: the precision of the run.
+    """
+    match experiment:
+        case Particles():
+            d = check_tokens(experiment.tokens, experiment.flow, folder=folder, precision=precision)
+            check_weights(experiment.weights, d, "the tokens")
+            check_flow(experiment.flow, experiment.weights)
+            check_solve(experiment.solve, experiment.weights)
+        case Moments():
+            d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
+            check_weights(experiment.weights, d, "the start")
+            check_direction(experiment.flow, experiment.weights)
+            check_solve(experiment.solve, experiment.weights)
+        case Steer():
+            _check_ends(experiment, folder=folder, precision=precision)
+            check_control(experiment.control)
+            check_steer_tokens(experiment.tokens, experiment.control.t1)
+
+
+def _check_ends(experiment: Steer, *, folder: Path, precision: str) -> None:
+    start = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
+    target = check_gaussian(experiment.target, "target", folder=folder, precision=precision)
+    if start != target:
+        raise InputError(
+            "start and target differ in dimension",
+            where="target",
+            got=target,
+            expected=f"{start}, the dimension of the start",
+        )

@@ -1,0 +1,72 @@
+"""What does an absent key mean? Completes a checked Experiment, so that its copy says everything."""
+
+from msgspec.structs import replace
+
+from jaxflow.experiments.schema import Control, Experiment, Moments, Particles, Solve, Steer
+from jaxflow.experiments.schema.flow import Flow, MomentFlow
+from jaxflow.experiments.schema.solve import FIXED
+from jaxflow.experiments.schema.weights import OrnsteinUhlenbeck, Weights, attention_of
+
+SAVES = 200
+TOLERANCE = 1e-8
+MAX_STEPS = 100_000
+
+# The keys of [control] that each method reads; the others are refused. Absent keys take these values.
+CONTROL_DEFAULTS: dict[str, dict[str, float]] = {
+    "adam": {"segments": 10, "effort": 1e-4, "iterations": 2000, "learning_rate": 0.02},
+    "lbfgs": {"segments": 10, "effort": 1e-4, "iterations": 2000},
+    "gauss-newton": {"segments": 10, "effort": 1e-4, "iterations": 2000},
+    "constructive": {},
+}
+
+
+def fill(experiment: Experiment) -> Experiment:
+    """The same Experiment with every default written out."""
+    match experiment:
+        case Particles() | Moments():
+            flow = with_direction(experiment.flow, experiment.weights)
+            return replace(experiment, flow=flow, solve=with_saves(experiment.solve, experiment.weights))
+        case Steer():
+            return replace(experiment, control=with_method_defaults(experiment.control))
+
+
+def method_of(solve: Solve, weights: Weights) -> str:
+    """The method that is meant when none is named."""
+    if solve.method is not None:
+        return solve.method
+    if isinstance(weights, OrnsteinUhlenbeck):
+        return "euler"
+    return "tsit5" if solve.dt is None else "rk4"
+
+
+def with_direction(flow: Flow | MomentFlow, weights: Weights) -> Flow | MomentFlow:
+    """Tied heads descend unless told otherwise."""
+    if flow.direction is None and attention_of(weights) == "tied":
+        return replace(flow, direction="descend")
+    return flow
+
+
+def with_saves(solve: Solve, weights: Weights) -> Solve:
+    """Name the method, its tolerances, and about 200 moments to save."""
+    solve = replace(solve, method=method_of(solve, weights))
+    chosen = solve.save_every is not None or solve.save_at is not None
+    if solve.method in FIXED:
+        assert solve.dt is not None  # the checks came before
+        steps = round(solve.t1 / solve.dt)
+        return solve if chosen else replace(solve, save_every=max(1, round(steps / SAVES)))
+    times = [*(solve.t1 * index / SAVES for index in range(SAVES)), solve.t1]
+    return replace(
+        solve,
+        rtol=solve.rtol or TOLERANCE,
+        atol=solve.atol or TOLERANCE,
+        max_steps=solve.max_steps or MAX_STEPS,
+        save_at=solve.save_at if chosen else times,
+    )
+
+
+def with_method_defaults(control: Control) -> Control:
+    """Give the absent keys the values of the method."""
+    defaults = CONTROL_DEFAULTS[control.method]
+    return replace(
+        control, **{key: value for key, value in defaults.items() if getattr(control, key) is None}
+    )

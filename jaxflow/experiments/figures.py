@@ -1,0 +1,29 @@
+"""How do results become picture files? Each figure is saved as `.png` to look at and `.pdf` to print."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxflow.experiments.schema import Experiment, kind_of
+from jaxflow.io.atomic import replacing
+from jaxflow.io.rundir import RunDirectory
+
+DOTS_PER_INCH = 160
+
+
+def draw(
+    run_dir: RunDirectory, experiment: Experiment, *, arrays: dict[str, np.ndarray], summary: dict[str, Any]
+) -> list[str]:
+    """Draw the figures of a run into its directory, and return their names."""
+    # Matplotlib takes a moment to load, and only finished runs need it.
+    from jaxflow.viz import figures
+
+    run_dir.figures.mkdir(exist_ok=True)
+    drawn = figures(kind_of(experiment), arrays, summary, experiment)
+    for name, figure in drawn.items():
+        with replacing(run_dir.figures / f"{name}.png") as path:
+            figure.savefig(path, format="png", dpi=DOTS_PER_INCH)
+        with replacing(run_dir.figures / f"{name}.pdf") as path:
+            # Without a date, the same results give the same file.
+            figure.savefig(path, format="pdf", metadata={"CreationDate": None})
+    return list(drawn)

@@ -1,0 +1,46 @@
+"""How may heads be written? As a list of matrices, or as one matrix, which then is a list of one."""
+
+from typing import Any
+
+from jaxflow.experiments.paths import Parts, value_at
+
+KEYS = ("D", "B", "V")
+
+
+class SingleHead(list[Any]):
+    """A list of one head that the file gives without the list; a message must not show its index."""
+
+
+def with_lists_of_heads(data: dict[str, Any]) -> dict[str, Any]:
+    """The config `data` with a single matrix in place of heads put into a list."""
+    weights = data.get("weights")
+    if not isinstance(weights, dict):
+        return data
+    weights = _listed(weights)
+    segments = weights.get("segments")
+    if isinstance(segments, list):
+        weights["segments"] = [_listed(item) if isinstance(item, dict) else item for item in segments]
+    return {**data, "weights": weights}
+
+
+def as_written(parts: Parts, data: Any) -> Parts:
+    """The place `parts` of the completed config, as it is called in the file."""
+    written = []
+    for part in parts:
+        if not isinstance(data, SingleHead):
+            written.append(part)
+        data = value_at(data, (part,))
+    return tuple(written)
+
+
+def _listed(table: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: SingleHead([value]) if key in KEYS and _is_matrix(value) else value
+        for key, value in table.items()
+    }
+
+
+def _is_matrix(value: Any) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    return all(isinstance(row, list) and not any(isinstance(cell, list) for cell in row) for row in value)

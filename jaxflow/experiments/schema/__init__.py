@@ -1,0 +1,58 @@
+"""What may a config file say? `Experiment`, a union of one frozen struct per `kind`."""
+
+from typing import Annotated
+
+from msgspec import Meta, field
+
+from jaxflow.experiments.schema.base import Positive, Table
+from jaxflow.experiments.schema.control import Control
+from jaxflow.experiments.schema.flow import Flow, MomentFlow
+from jaxflow.experiments.schema.gaussian import Gaussian
+from jaxflow.experiments.schema.solve import Solve, SteerSolve
+from jaxflow.experiments.schema.tokens import SteerTokens, Tokens
+from jaxflow.experiments.schema.weights import Weights
+
+# Random keys take 32-bit seeds whatever the precision of the run.
+Seed = Annotated[int, Meta(ge=0, lt=2**32)]
+
+
+class Particles(Table, frozen=True, kw_only=True, tag_field="kind", tag="particles"):
+    """A cloud of tokens moved by attention, on `paths` independent random paths."""
+
+    tokens: Tokens
+    weights: Weights
+    solve: Solve
+    flow: Flow = field(default_factory=Flow)
+    seed: Seed = 0
+    paths: Annotated[int, Meta(ge=1)] = 1
+
+
+class Moments(Table, frozen=True, kw_only=True, tag_field="kind", tag="moments"):
+    """The mean and covariance of a Gaussian moved by attention."""
+
+    start: Gaussian
+    weights: Weights
+    solve: Solve
+    flow: MomentFlow = field(default_factory=MomentFlow)
+    seed: Seed = 0
+
+
+class Steer(Table, frozen=True, kw_only=True, tag_field="kind", tag="steer"):
+    """Controls that carry one Gaussian to another, to within `tolerance` in the distance W₂."""
+
+    start: Gaussian
+    target: Gaussian
+    control: Control = field(default_factory=Control)
+    tolerance: Positive = 1e-3
+    tokens: SteerTokens = field(default_factory=SteerTokens)
+    solve: SteerSolve = field(default_factory=SteerSolve)
+    seed: Seed = 0
+
+
+Experiment = Particles | Moments | Steer
+KINDS = (Particles, Moments, Steer)
+
+
+def kind_of(table: Table | type[Table]) -> str:
+    """The value of `kind` that selects this struct, or this value of it, in a config."""
+    return str(table.__struct_config__.tag)

@@ -1,0 +1,23 @@
+"""Which law moves the state? The `[flow]` table of particles and of moments."""
+
+from typing import Literal
+
+from jaxflow.experiments.schema.base import Table
+
+Direction = Literal["descend", "ascend"]
+
+
+class Flow(Table, frozen=True, kw_only=True):
+    """How tokens answer attention; `direction` belongs to tied heads alone."""
+
+    law: Literal["softmax", "unnormalized", "steepest"] = "softmax"
+    direction: Direction | None = None
+    geometry: Literal["sphere", "euclidean"] = "sphere"
+    causal: bool = False
+    kernel: Literal["auto", "dense", "chunked"] = "auto"
+
+
+class MomentFlow(Table, frozen=True, kw_only=True):
+    """The sign of tied heads; moments have no other choice to make."""
+
+    direction: Direction | None = None

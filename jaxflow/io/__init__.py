@@ -1,0 +1,1 @@
+"""How does jaxflow read and write files? Run directories, named arrays, sample tables."""
