@@ -17,6 +17,10 @@ from jaxflow._typing import Count, Scalar
 from jaxflow.control.problem import Controls, Problem, tree_where
 
 Method = Literal["adam", "lbfgs", "gauss-newton"]
+FADING = 2
+"""The weight of the effort falls from λ to 0 as (1 − i/iterations)^FADING: at a fixed λ the distance would stop near
+λ·|∂effort|, and the last iterations are there to arrive."""
+
 METHODS: tuple[Method, ...] = ("adam", "lbfgs", "gauss-newton")
 
 
@@ -40,8 +44,9 @@ def optimiser(method: Method, learning_rate: float, iterations: int) -> optax.Gr
 
 def begin(problem: Problem, controls: Controls, *, method: Method, learning_rate: float, iterations: int) -> Search:
     """A search that starts from these controls."""
-    memory = None if method == "gauss-newton" else optimiser(method, learning_rate, iterations).init(controls)
     dtype = problem.start.mean.dtype
+    newton = method == "gauss-newton"
+    memory = jnp.asarray(1.0, dtype) if newton else optimiser(method, learning_rate, iterations).init(controls)
     return Search(controls, memory, controls, jnp.asarray(jnp.inf, dtype), jnp.asarray(0))
 
 
@@ -62,9 +67,12 @@ def advance(
 
     def step(search: Search) -> tuple[Search, Array]:
         if method == "gauss-newton":
-            value, square, controls, memory = _newton(problem, search.controls)
+            value, square, controls, memory = _newton(problem, search)
         else:
-            value, square, controls, memory = _descend(problem, search, optimiser(method, learning_rate, iterations))
+            left = 1 - search.iteration / iterations
+            weight = problem.effort_weight * left.astype(problem.effort_weight.dtype) ** FADING
+            transform = optimiser(method, learning_rate, iterations)
+            value, square, controls, memory = _descend(problem, search, transform, weight)
         distance = jnp.sqrt(square)
         better = distance < search.distance
         best = tree_where(better, search.controls, search.best)
@@ -85,28 +93,31 @@ def advance(
 
 
 def _descend(
-    problem: Problem, search: Search, transform: optax.GradientTransformation
+    problem: Problem, search: Search, transform: optax.GradientTransformation, weight: Scalar
 ) -> tuple[Scalar, Scalar, Controls, Any]:
     """One optax step: objective and W₂² before it, controls and memory after it."""
-    (value, square), gradient = jax.value_and_grad(problem.loss, has_aux=True)(search.controls)
+    (value, square), gradient = jax.value_and_grad(problem.loss, has_aux=True)(search.controls, weight)
     updates, memory = optax.with_extra_args_support(transform).update(
         gradient,
         search.memory,
         search.controls,
         value=value,
         grad=gradient,
-        value_fn=lambda controls: problem.loss(controls)[0],
+        value_fn=lambda controls: problem.loss(controls, weight)[0],
     )
     return value, square, optax.apply_updates(search.controls, updates), memory  # pyright: ignore[reportReturnType]
 
 
-def _newton(problem: Problem, controls: Controls) -> tuple[Scalar, Scalar, Controls, None]:
-    """One minimum-norm Gauss–Newton step: the smallest change Δ with J Δ = −r, halved until |r| falls.
+def _newton(problem: Problem, search: Search) -> tuple[Scalar, Scalar, Controls, Array]:
+    """One Levenberg–Marquardt trial step Δ = −Jᵀ(JJᵀ + νI)^{-1} r, taken if it makes |r| smaller.
 
-    r has m = d(d+3)/2 entries and the controls many more, so that J Jᵀ (m × m) is solved.
+    As ν → 0 it becomes the smallest change that solves JΔ = −r. The residual r has m = d(d+3)/2 entries and the
+    controls many more, so that the m × m side is solved. ν follows the ratio of actual to predicted decrease.
+    Source: Nielsen, IMM-REP-1999-05, §2.
     """
-    value, square = problem.loss(controls)
-    flat, unravel = ravel_pytree(controls)
+    value, square = problem.loss(search.controls, problem.effort_weight)
+    flat, unravel = ravel_pytree(search.controls)
+    nu = search.memory
 
     def miss(flat: Array) -> Array:
         return problem.miss(unravel(flat))
@@ -114,19 +125,14 @@ def _newton(problem: Problem, controls: Controls) -> tuple[Scalar, Scalar, Contr
     r, J = miss(flat), jax.jacrev(miss)(flat)
     gram = J @ J.T
     m = gram.shape[0]
-    ridge = jnp.finfo(gram.dtype).eps * m * jnp.trace(gram)
-    full = -J.T @ jnp.linalg.solve(gram + ridge * jnp.eye(m, dtype=gram.dtype), r)
-    sizes = 0.5 ** jnp.arange(10, dtype=flat.dtype)
-
-    def after(size: Array) -> Array:
-        size_of = jnp.linalg.norm(miss(flat + size * full))
-        return jnp.where(jnp.isfinite(size_of), size_of, jnp.inf)
-
-    def shorter(i: Array) -> Array:
-        return i + 1
-
-    def too_long(i: Array) -> Array:
-        return (i < len(sizes) - 1) & (after(sizes[i]) > (1 - sizes[i] / 4) * jnp.linalg.norm(r))
-
-    i = jax.lax.while_loop(too_long, shorter, jnp.asarray(0))
-    return value, square, unravel(flat + sizes[i] * full), None
+    damping = nu * jnp.trace(gram) / m + m * jnp.finfo(gram.dtype).eps * jnp.trace(gram)
+    y = jnp.linalg.solve(gram + damping * jnp.eye(m, dtype=gram.dtype), r)
+    step = -J.T @ y
+    new = miss(flat + step)
+    before, after = jnp.sum(r * r), jnp.sum(new * new)
+    predicted = before - jnp.sum((r - gram @ y) ** 2)
+    ratio = jnp.where(jnp.isfinite(after), (before - after) / predicted, -1.0)
+    taken = ratio > 0
+    shrink = jnp.maximum(0.1, 1 - (2 * ratio - 1) ** 3)
+    nu = jnp.clip(jnp.where(taken, nu * shrink * 0.5, nu * 4), 1e-16, 1e6)
+    return value, square, unravel(flat + jnp.where(taken, 1.0, 0.0) * step), nu

@@ -85,25 +85,29 @@ class Problem(eqx.Module):
         options = {"rtol": self.rtol, "atol": self.atol, "dt": self.dt, "method": self.method, **options}
         return solve(MomentFlow(self.weights(controls)), self.start, t1=self.t1, **options)
 
-    def loss(self, controls: Controls) -> tuple[Scalar, Scalar]:
-        """(objective, W₂² at t₁). Where the moments blow up on the way the objective is a constant plus the effort,
-        so that its gradient leads back to smaller controls, and W₂² is inf."""
+    def loss(self, controls: Controls, effort_weight: Scalar) -> tuple[Scalar, Scalar]:
+        """(objective with this λ, W₂² at t₁). Where the moments blow up on the way the objective is a constant plus
+        the effort, so that its gradient leads back to smaller controls, and W₂² is inf."""
         sol = self.simulate(controls, save_at=[self.t1])
         arrived = sol.status == Status.done
         distance = wasserstein_squared(sol.final, self.target)
         spent = effort(self.weights(controls))
         return (
-            jnp.where(arrived, distance + self.effort_weight * spent, 1e6 + spent),
+            jnp.where(arrived, distance + effort_weight * spent, 1e6 + spent),
             jnp.where(arrived, distance, jnp.inf),
         )
 
     def miss(self, controls: Controls) -> Float[Array, " m"]:
-        """(μ(t₁) − μ*, vech(Σ(t₁) − Σ*)), all zero on an exact hit."""
+        """(T(μ − μ*), vech(T(Σ − Σ*)Tᵀ)) at t₁, all zero on an exact hit.
+
+        T makes the target N(·, I) on its range: the flow is affine-equivariant, so that in these coordinates thin
+        and thick directions of the target are equally hard.
+        """
         final = self.simulate(controls, save_at=[self.t1]).final
+        T = whitening(self.target.factor)
         rows, columns = jnp.tril_indices(self.start.dim)
-        return jnp.concatenate(
-            [final.mean - self.target.mean, (final.covariance - self.target.covariance)[rows, columns]]
-        )
+        gap = T @ (final.covariance - self.target.covariance) @ T.T
+        return jnp.concatenate([T @ (final.mean - self.target.mean), gap[rows, columns]])
 
     def residual(self, controls: Controls) -> tuple[Scalar, Scalar, Flag]:
         """(W₂, largest absolute error in mean and covariance, whether t₁ was reached), integrated again at 1e-10
@@ -119,6 +123,13 @@ class Problem(eqx.Module):
             jnp.max(jnp.abs(final.covariance - self.target.covariance)),
         )
         return jnp.sqrt(wasserstein_squared(final, self.target)), worst, sol.status == Status.done
+
+
+def whitening(L: Float[Array, "d r"]) -> Float[Array, "d d"]:
+    """The T with T L Lᵀ Tᵀ = diag(1, …, 1, 0, …, 0): L's pseudo-inverse, then its orthogonal complement over ‖L‖₂."""
+    U, s, Vt = jnp.linalg.svd(L, full_matrices=True)
+    r = s.shape[0]
+    return jnp.concatenate([(Vt.T / s) @ U[:, :r].T, U[:, r:].T / s[0]])
 
 
 def with_controls(problem: Problem, weights: Piecewise) -> Controls:
