@@ -8,5 +8,6 @@ from jaxflow.control.problem import Problem as Problem
 from jaxflow.control.problem import effort as effort
 from jaxflow.control.reachability import check_reachable as check_reachable
 from jaxflow.control.steer import Plan as Plan
+from jaxflow.control.steer import constructive_controls as constructive_controls
 from jaxflow.control.steer import make_plan as make_plan
 from jaxflow.control.steer import steer as steer

@@ -17,7 +17,7 @@ from jaxflow._typing import Count, Scalar
 from jaxflow.control.problem import Controls, Problem, tree_where
 
 Method = Literal["adam", "lbfgs", "gauss-newton"]
-FADING = 2
+FADING = 4
 """The weight of the effort falls from λ to 0 as (1 − i/iterations)^FADING: at a fixed λ the distance would stop near
 λ·|∂effort|, and the last iterations are there to arrive."""
 

@@ -32,12 +32,13 @@ class Balance(eqx.Module):
     Attributes:
         energy: E.
         rate: R, the true −dE/dt at frozen weights. Negative when the flow raises the energy.
-        slope: G², the published dissipation. gap: R − G², zero when all heads see the same m_h.
+        slope: G², the published dissipation.
+        gap: R − G² (R + G² for flows that ascend), zero when all heads see the same m_h.
         rate_integral, slope_integral: ∫R, ∫G² from 0 to t.
         dt_energy_integral: ∫∂ₜE, including the jumps of E where a piecewise schedule changes layer.
         martingale: M.
         residual: E(t) − E(0) − ∫∂ₜE + ∫R − M: zero up to the error of the solver.
-        slope_residual: the same with G² in the place of R: the published balance.
+        slope_residual: the same with G² in the place of R (−G² for flows that ascend): the published balance.
     """
 
     energy: Float[Array, "*t"]
@@ -52,11 +53,17 @@ class Balance(eqx.Module):
     slope_residual: Float[Array, "*t"]
 
 
+def published_sign(flow: AttentionFlow) -> float:
+    """The sign of G² in the published balance: the energy falls by ∫G², or rises by it if the flow ascends."""
+    return -1.0 if flow.direction == "ascend" else 1.0
+
+
 class Integrals(NamedTuple):
     """What is integrated along with the tokens."""
 
     rate: Any
     slope: Any
+    published: Any
     dt_energy: Any
     martingale: Any
 
@@ -81,11 +88,11 @@ class EnergyBalance(AbstractObservable):
 
     def measure(
         self, flow: AttentionFlow, t: Real, state: Cloud, schedule: AbstractSchedule, noise: Any
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, Array]:
         layer = schedule.at(t, noise)
         velocity, terms = flow.field(t, state, layer)
         slope, rate = dissipation(flow, state, velocity, terms)
-        return energy_of(state, terms), slope, rate
+        return energy_of(state, terms), slope, rate, rate - published_sign(flow) * slope
 
     def rates(
         self,
@@ -101,12 +108,12 @@ class EnergyBalance(AbstractObservable):
         dt_energy = work(state, terms, schedule.drift(t, noise))
         if isinstance(schedule, OrnsteinUhlenbeck):
             dt_energy = dt_energy + ito(state, terms, schedule.noise_var)
-        return Integrals(rate, slope, dt_energy, jnp.zeros_like(rate))
+        return Integrals(rate, slope, published_sign(flow) * slope, dt_energy, jnp.zeros_like(rate))
 
     def jump(self, flow: AttentionFlow, t: Real, state: Cloud, before: Layer, after: Layer) -> Integrals:
         gain = energy(flow, state, after) - energy(flow, state, before)
         zero = jnp.zeros_like(gain)
-        return Integrals(zero, zero, gain, zero)
+        return Integrals(zero, zero, zero, gain, zero)
 
     def kick(
         self,
@@ -120,23 +127,23 @@ class EnergyBalance(AbstractObservable):
         before, after = noise
         shock = work(state, terms, after - before - h * schedule.drift(0.0, before))
         zero = jnp.zeros_like(shock)
-        return Integrals(zero, zero, zero, shock)
+        return Integrals(zero, zero, zero, zero, shock)
 
-    def report(self, measured: tuple[Array, Array, Array], integrals: Integrals) -> Balance:
-        E, slope, rate = measured
+    def report(self, measured: tuple[Array, Array, Array, Array], integrals: Integrals) -> Balance:
+        E, slope, rate, gap = measured
         I = jax.tree.map(lambda x: x - x[0], integrals)
         change = E - E[0] - I.dt_energy - I.martingale
         return Balance(
             energy=E,
             rate=rate,
             slope=slope,
-            gap=rate - slope,
+            gap=gap,
             rate_integral=I.rate,
             slope_integral=I.slope,
             dt_energy_integral=I.dt_energy,
             martingale=I.martingale,
             residual=change + I.rate,
-            slope_residual=change + I.slope,
+            slope_residual=change + I.published,
         )
 
 

@@ -88,7 +88,10 @@ Tokens = (
 
 
 class SteerTokens(Table, frozen=True, kw_only=True):
-    """The tokens that a fitted control moves, to see it act on a finite cloud; none if `n` is 0."""
+    """The tokens that a fitted control moves, to see it act on a finite cloud; none if `n` is 0.
 
-    n: Size = 1000
+    An absent `n` means the rows of the start's samples, or 1000 draws from a start without samples.
+    """
+
+    n: Size | None = None
     dt: Positive = 0.02

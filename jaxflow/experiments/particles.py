@@ -1,0 +1,152 @@
+"""`kind = "particles"`: clouds of tokens under attention, on one or many independent paths."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxflow.errors import InputError
+from jaxflow.experiments import build
+from jaxflow.experiments.job import Job, Progress, Run, State
+from jaxflow.experiments.schema import Particles
+from jaxflow.experiments.tallies import each_outcome, summarise
+from jaxflow.experiments.trees import from_arrays, to_arrays
+from jaxflow.measures import Cloud
+from jaxflow.particles import AttentionFlow, balance
+from jaxflow.solve import AbstractObservable, Observe, solve
+from jaxflow.solve.methods import AbstractFixed
+
+PAIRS_AT_ONCE = 2**19
+"""Paths run side by side while together they have no more pairs of tokens and heads than this."""
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """All paths of an experiment: flows, clouds and random keys with a leading axis, and what is watched."""
+
+    experiment: Particles
+    flows: AttentionFlow
+    clouds: Cloud
+    keys: Any
+    observable: AbstractObservable
+    heads: int
+    at_once: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of `solve`."""
+        return build.solve_options(self.experiment.solve)
+
+    def describe(self) -> dict[str, str]:
+        """For a dry run."""
+        paths, n, d = self.clouds.points.shape
+        return {
+            "paths": f"{paths}, {self.at_once} at a time",
+            "tokens": f"{n} in dimension {d}",
+            "heads": str(self.heads),
+            "method": type(self.options["method"]).__name__,
+            "pairs a velocity": f"{n * n * max(1, self.heads) * paths:.3g}",
+            "balance": "yes" if self.observable is balance else "no: it needs symmetric heads and no causal mask",
+        }
+
+
+def job(experiment: Particles, *, folder: Path, precision: str) -> Job:
+    """The job of a checked config."""
+    # Stepped runs import this module's Ensemble.
+    from jaxflow.experiments.stepped import SteppedJob
+
+    ensemble = gather(experiment, folder=folder, precision=precision)
+    fixed = isinstance(ensemble.options["method"], AbstractFixed)
+    return SteppedJob(ensemble) if fixed else AdaptiveJob(ensemble)
+
+
+def gather(experiment: Particles, *, folder: Path, precision: str) -> Ensemble:
+    """Draw the tokens and heads of every path, each from random streams of its own."""
+    root = jax.random.key(experiment.seed)
+    keys = [jax.random.fold_in(root, path) for path in range(experiment.paths)]
+    clouds = [build.cloud(experiment.tokens, key, folder=folder, precision=precision) for key in keys]
+    n, dim = clouds[0].points.shape
+    flows = [
+        build.attention_flow(
+            experiment.flow, build.schedule(experiment.weights, key, dim=dim, precision=precision), n=n
+        )
+        for key in keys
+    ]
+    flows[0].check(clouds[0])
+    heads = flows[0].weights.at(0.0).heads
+    at_once = int(np.clip(PAIRS_AT_ONCE // (n * n * max(1, heads)), 1, len(keys)))
+    noise = jnp.stack([build.stream(key, "noise") for key in keys])
+    return Ensemble(
+        experiment, _stack(flows), _stack(clouds), noise, _observable(flows[0], clouds[0]), heads, at_once
+    )
+
+
+def _stack(parts: list[Any]) -> Any:
+    """The paths' pytrees as one, with a leading axis on every array."""
+    return jax.tree.map(lambda *xs: jnp.stack(xs), *parts)
+
+
+def _observable(flow: AttentionFlow, cloud: Cloud) -> AbstractObservable:
+    """The energy balance, where it has a meaning for this flow; else nothing."""
+    try:
+        balance.prepare(flow, cloud)
+    except InputError:
+        return Observe(lambda t, state: ())
+    return balance
+
+
+@dataclass(frozen=True)
+class AdaptiveJob:
+    """An adaptive run, in one piece: its steps are not known beforehand."""
+
+    ensemble: Ensemble
+
+    def describe(self) -> dict[str, str]:
+        return {**self.ensemble.describe(), "steps": "adaptive"}
+
+    def begin(self) -> State:
+        return {}
+
+    def advance(self, state: State) -> tuple[State, Progress]:
+        e = self.ensemble
+        sol = _solve(e.flows, e.clouds, e.observable, e.at_once, _static(e.options))
+        found = {
+            "ts": sol.ts[0],
+            "points": sol.states.points[0],
+            "final_points": sol.final.points,
+            "outcome": each_outcome(sol.status),
+            "t_end": sol.t_end,
+            "steps": sol.stats["steps"],
+        }
+        if e.observable is balance:
+            found |= to_arrays("report", sol.observables)
+        state = {name: np.asarray(value) for name, value in found.items()}
+        return state, Progress(1, 1, "solve", {"t": float(np.min(state["t_end"]))})
+
+    def finish(self, state: State) -> Run:
+        from jaxflow.particles import Balance
+
+        report = None
+        if self.ensemble.observable is balance:
+            shape = Balance(*[jnp.zeros(0)] * 10)
+            report = from_arrays("report", shape, state)
+        return summarise(self.ensemble.experiment, state, report)
+
+
+def _static(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Options in hashable form, so that they are part of the compiled program."""
+    return tuple((name, tuple(x) if isinstance(x, list) else x) for name, x in options.items())
+
+
+@eqx.filter_jit
+def _solve(
+    flows: AttentionFlow, clouds: Cloud, observable: AbstractObservable, at_once: int, options: Any
+) -> Any:
+    def one(path: tuple[AttentionFlow, Cloud]) -> Any:
+        return solve(*path, observe=observable, **dict(options))
+
+    return jax.lax.map(one, (flows, clouds), batch_size=at_once)
