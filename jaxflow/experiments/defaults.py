@@ -13,9 +13,9 @@ MAX_STEPS = 100_000
 
 # The keys of [control] that each method reads; the others are refused. Absent keys take these values.
 CONTROL_DEFAULTS: dict[str, dict[str, float]] = {
-    "adam": {"segments": 10, "effort": 1e-4, "iterations": 2000, "learning_rate": 0.02},
-    "lbfgs": {"segments": 10, "effort": 1e-4, "iterations": 2000},
-    "gauss-newton": {"segments": 10, "effort": 1e-4, "iterations": 2000},
+    "adam": {"segments": 10, "effort": 1e-2, "iterations": 1000, "learning_rate": 0.05},
+    "lbfgs": {"segments": 10, "effort": 1e-2, "iterations": 300},
+    "gauss-newton": {"segments": 10, "iterations": 100},
     "constructive": {},
 }
 

@@ -1,0 +1,11 @@
+"""The list of all checks. A new capability adds its exact answers here."""
+
+from jaxflow.scenarios.check import Check
+from jaxflow.scenarios.gaussians import CHECKS as GAUSSIANS
+from jaxflow.scenarios.steering import CHECKS as STEERING
+from jaxflow.scenarios.tokens import CHECKS as TOKENS
+
+
+def checks() -> tuple[Check, ...]:
+    """Every check, the quick ones of each room first."""
+    return (*GAUSSIANS, *TOKENS, *STEERING)
