@@ -1,0 +1,127 @@
+"""How do the mean and covariance of a Gaussian evolve? Ellipses, eigenvalues, blow-up, and the range of the closure."""
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from jaxflow.viz.ellipses import evenly, plot_ellipse, plot_ellipses
+from jaxflow.viz.line import plot_line_band
+from jaxflow.viz.plane import path_plane
+from jaxflow.viz.style import BLUE, GREY, INK, NOTE, ROSE, TIME, axes_or_new, new_figure, note
+
+# Before a blow-up the ellipses outgrow any picture: it ends when they are this many times as wide as at the start.
+OUTGROWN = 8.0
+
+
+def plot_moments(
+    ts: Float[np.ndarray, " t"],
+    mean: Float[np.ndarray, "t d"],
+    covariance: Float[np.ndarray, "t d d"],
+    *,
+    ax: Axes | None = None,
+) -> Axes:
+    """Ellipses of two standard deviations along time and the path of the mean; for d = 1 bands against time."""
+    ax = axes_or_new(ax, height=6.0, width=6.5)
+    if mean.shape[1] == 1:
+        plot_line_band(ts, mean, covariance, ax=ax)
+        ax.set_xlim(ts[0], ts[-1])
+        return ax
+    plane = path_plane(mean, covariance)
+    centres, spreads = plane.points(mean), plane.covariances(covariance)
+    shown = evenly(ts, 14)
+    plot_ellipses(ts[shown], centres[shown], spreads[shown], ax=ax)
+    plot_ellipse(centres[0], spreads[0], color=TIME(0.0), ax=ax)
+    if len(ts) > 1:
+        plot_ellipse(centres[-1], spreads[-1], color=TIME(1.0), ax=ax)
+    ax.plot(*centres.T, color=INK, linewidth=1.1, alpha=0.8, zorder=3)
+    ax.plot(*centres[0], "o", color=TIME(0.0), markersize=5, zorder=3.5)
+    ax.plot(*centres[-1], "o", color=TIME(1.0), markersize=5, zorder=3.6)
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.set(xlabel=plane.labels[0], ylabel=plane.labels[1])
+    return ax
+
+
+def plot_eigenvalues(
+    ts: Float[np.ndarray, " t"],
+    eigenvalues: Float[np.ndarray, "t r"],
+    *,
+    blowup_time: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """The eigenvalues of Σ on a log axis, and the time at which they run off to infinity."""
+    ax = axes_or_new(ax, height=3.5)
+    positive = np.where(eigenvalues > 0, eigenvalues, np.nan)
+    if np.any(eigenvalues > 0):
+        ax.set_yscale("log")
+    for i, values in enumerate(positive.T):
+        # The largest dark, the smallest light.
+        ax.plot(ts, values, color=BLUE, alpha=0.4 + 0.6 * (i + 1) / positive.shape[1], linewidth=1.6)
+    _mark_blowup(ax, ts, blowup_time)
+    ax.set(xlabel="time $t$", title=r"Eigenvalues of $\Sigma$")
+    return ax
+
+
+def plot_kappa(
+    ts: Float[np.ndarray, " t"],
+    kappa: Float[np.ndarray, " t"],
+    *,
+    blowup_time: float | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """κ_eff = ‖Σ^{½}BΣ^{½}‖: finitely many tokens follow the Gaussian while it is below about 1."""
+    ax = axes_or_new(ax, height=3.5)
+    positive = kappa[kappa > 0]
+    logarithmic = positive.size == kappa.size and positive.max() > 20 * positive.min()
+    if logarithmic:
+        ax.set_yscale("log")
+    ax.plot(ts, kappa, color=ROSE)
+    ax.axhline(1, color=GREY, linestyle=(0, (4, 3)), linewidth=1.1)
+    if not logarithmic:
+        ax.set_ylim(bottom=0, top=max(1.25, ax.get_ylim()[1]))
+    _mark_blowup(ax, ts, blowup_time)
+    ax.set(xlabel="time $t$", title=r"$\kappa_{\mathrm{eff}}$: tokens follow below about 1")
+    return ax
+
+
+def _mark_blowup(ax: Axes, ts: np.ndarray, time: float | None) -> None:
+    if time is None:
+        ax.set_xlim(ts[0], ts[-1] if ts[-1] > ts[0] else ts[0] + 1)
+        return
+    ax.set_xlim(ts[0], ts[0] + 1.06 * (time - ts[0]))
+    ax.axvline(time, color=INK, linestyle=(0, (4, 3)), linewidth=1.1)
+    ax.annotate(
+        f"$t^* = {time:.4g}$", (time, 0.5), xycoords=("data", "axes fraction"), xytext=(-5, 0),
+        textcoords="offset points", ha="right", va="center", color=INK, fontsize=NOTE,
+    )  # fmt: skip
+
+
+def moments(arrays: dict[str, np.ndarray], summary: dict[str, Any]) -> Figure:
+    """The figure of a `moments` run; what comes after a blow-up is left out."""
+    valid = arrays["valid"].astype(bool)
+    ts, mean, covariance, eigenvalues, kappa = (
+        arrays[name][valid] for name in ("ts", "mean", "covariance", "eigenvalues", "kappa")
+    )
+    blowup = summary.get("blowup_time")
+    figure = new_figure(5.8)
+    grid = figure.add_gridspec(2, 2, width_ratios=(1.6, 1), wspace=0.06, hspace=0.08)
+    left, top, bottom = (figure.add_subplot(cell) for cell in (grid[:, 0], grid[0, 1], grid[1, 1]))
+    fits = _fits(mean, covariance) if blowup is not None else np.ones(len(ts), bool)
+    plot_moments(ts[fits], mean[fits], covariance[fits], ax=left)
+    left.set_title(r"Mean and covariance, one and two standard deviations")
+    if not fits.all():
+        note(left, f"drawn up to $t = {ts[fits][-1]:.3g}$, growing beyond")
+    plot_eigenvalues(ts, eigenvalues, blowup_time=blowup, ax=top)
+    plot_kappa(ts, kappa, blowup_time=blowup, ax=bottom)
+    top.set_xlabel("")
+    return figure
+
+
+def _fits(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Times until the ellipse has outgrown the picture; always the first."""
+    width = np.sqrt(np.maximum(np.trace(covariance, axis1=1, axis2=2), 0)) + np.linalg.norm(
+        mean - mean[0], axis=1
+    )
+    return np.cumsum(width > OUTGROWN * max(width[0], np.finfo(float).tiny)) == 0
