@@ -1,12 +1,12 @@
-"""Does the energy balance close? Its terms E(t)−E(0) = ∫∂ₜE − ∫R + M, and what is left of it with R and with G²."""
+"""Does the balance E(t)−E(0) = ∫∂ₜE − ∫R + M close? Its terms, and the residual with R and with G²."""
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxflow.viz.bands import plot_band
-from jaxflow.viz.style import BLUE, GREEN, INK, OCHRE, ROSE, axes_or_new, label_ends, new_figure
+from jaxflow.viz.bands import over, plot_band
+from jaxflow.viz.style import BLUE, GREEN, INK, OCHRE, ROSE, axes_or_new, label_ends, new_figure, time_axis
 
 
 def plot_balance(
@@ -32,7 +32,8 @@ def plot_balance(
     for values, name, color in terms:
         plot_band(ts, values, color=color, ax=ax)
         ends.append((float(values[:, -1].mean()), name, color))
-    ax.set(xlim=(ts[0], ts[-1]), xlabel="time $t$", title="Terms of the balance")
+    time_axis(ax, ts)
+    ax.set_title("Terms of the balance" + over(len(energy)) + (" ± std" if len(energy) > 1 else ""))
     label_ends(ax, ends)
     return ax
 
@@ -49,7 +50,7 @@ def plot_residual(
     ax.axhline(0, color=INK, linewidth=0.6, alpha=0.4)
     plot_band(ts, residual, color=color, ax=ax)
     ax.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3), useMathText=True)
-    ax.set(xlim=(ts[0], ts[-1]), xlabel="time $t$")
+    time_axis(ax, ts)
     return ax
 
 

@@ -21,9 +21,14 @@ def plot_band(
 
 
 def plot_positive_band(
-    ts: Float[np.ndarray, " t"], values: Float[np.ndarray, "p t"], *, color: str, ax: Axes | None = None
+    ts: Float[np.ndarray, " t"],
+    values: Float[np.ndarray, "p t"],
+    *,
+    color: str,
+    ax: Axes | None = None,
+    width: float = 1.8,
 ) -> Axes:
-    """On a log axis: the mean over paths where it is positive, in the band from the 16th to the 84th percentile."""
+    """On a log axis: the mean over paths where it is positive, and the 16th to 84th percentile around it."""
     ax = axes_or_new(ax)
     ax.set_yscale("log")
     mean = values.mean(0)
@@ -36,5 +41,10 @@ def plot_positive_band(
         # A percentile that is not positive has no place on the axis: the band ends at the smallest mean.
         low, high = np.maximum(low, 0.1 * positive.min()), np.maximum(high, 0.1 * positive.min())
         ax.fill_between(ts, low, high, color=color, alpha=0.18, linewidth=0)
-    ax.plot(ts, np.where(mean > floor, mean, np.nan), color=color)
+    ax.plot(ts, np.where(mean > floor, mean, np.nan), color=color, linewidth=width)
     return ax
+
+
+def over(paths: int) -> str:
+    """What a title adds when there are several paths."""
+    return f", mean of {paths} paths" if paths > 1 else ""

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
-from jaxflow.viz.style import WHEEL, axes_or_new
+from jaxflow.viz.style import WHEEL, axes_or_new, time_axis
 
 TURN = 2 * np.pi
 SHOWN = 400
@@ -28,6 +28,7 @@ def plot_circle(
     ax.add_collection(
         LineCollection(lines, colors=colors, linewidths=1.0, alpha=alpha, rasterized=len(lines) > 150)
     )
-    ax.set(xlim=(ts[0], ts[-1]), ylim=(0, TURN), xlabel="time $t$", ylabel="angle of token")
+    time_axis(ax, ts)
+    ax.set(ylim=(0, TURN), ylabel="angle of token")
     ax.set_yticks(np.linspace(0, TURN, 5), ["0", r"$\pi/2$", r"$\pi$", r"$3\pi/2$", r"$2\pi$"])
     return ax

@@ -3,8 +3,9 @@
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
-from jaxflow.viz.style import BLUE, GREEN, GREY, NOTE, PURPLE, ROSE, axes_or_new, label_ends
+from jaxflow.viz.style import BLUE, GREEN, GREY, NOTE, PURPLE, ROSE, axes_or_new, label_ends, time_axis
 
 COLORS = {"A": BLUE, "B": ROSE, "V": GREEN, "b": PURPLE}
 
@@ -21,7 +22,8 @@ def plot_controls(
         ax.stairs(norms, edges, baseline=None, color=color, linewidth=1.8)
         bars = "|" if name == "b" else r"\Vert "
         ends.append((float(norms[-1]), f"${bars}{name}{bars}$", color))
-    ax.set(xlim=(edges[0], edges[-1]), xlabel="time $t$", ylabel="norm", title="Controls")
+    time_axis(ax, edges)
+    ax.set(ylabel="norm", title="Controls")
     ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
     label_ends(ax, ends)
     return ax
@@ -30,7 +32,7 @@ def plot_controls(
 def plot_convergence(
     history: Float[np.ndarray, "i 2"], *, tolerance: float | None = None, ax: Axes | None = None
 ) -> Axes:
-    """The objective and W₂ at each iteration on a log axis; steps that gave no finite positive value are gaps."""
+    """The objective and W₂ at each iteration on a log axis; values that are not finite and positive are gaps."""
     ax = axes_or_new(ax, height=3.5)
     ax.set_yscale("log")
     shown = np.where(np.isfinite(history) & (history > 0), history, np.nan)
@@ -50,7 +52,7 @@ def plot_convergence(
             textcoords="offset points", color=GREY, fontsize=NOTE,
         )  # fmt: skip
     ax.set(xlim=(0, max(len(history) - 1, 1)), xlabel="iteration", title="Search")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     label_ends(ax, ends)
     return ax
 
@@ -61,7 +63,8 @@ def plot_approach(
     """The distance W₂ to the target along the path: the picture of a control that needed no search."""
     ax = axes_or_new(ax, height=3.5)
     ax.plot(ts, distance, color=BLUE)
-    ax.set(xlim=(ts[0], ts[-1]), xlabel="time $t$", ylabel="$W_2$", title="Distance to the target")
+    time_axis(ax, ts)
+    ax.set(ylabel="$W_2$", title="Distance to the target")
     ax.set_ylim(bottom=0)
     return ax
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 
-from jaxflow.viz.style import TIME, axes_or_new
+from jaxflow.viz.style import HALO, NOTE, TIME, axes_or_new
 
 
 def ellipse(
@@ -57,11 +57,24 @@ def plot_ellipses(
     ax = axes_or_new(ax)
     curves = [ellipse(m, S, deviations=deviations) for m, S in zip(mean, covariance)]
     low, high = span or (ts[0], ts[-1])
-    lines = LineCollection(curves, cmap=TIME, array=ts, linewidths=0.8, alpha=0.75, zorder=1.4)
+    lines = LineCollection(curves, cmap=TIME, array=ts, linewidths=0.9, alpha=0.9, zorder=1.9)
     lines.set_clim(low, high if high > low else low + 1)
     ax.add_collection(lines)
     ax.autoscale_view()
     return ax
+
+
+def name_ellipse(
+    ax: Axes, mean: np.ndarray, covariance: np.ndarray, *, text: str, color: Any, up: bool
+) -> None:
+    """A word at the highest or lowest point of the ellipse of two deviations."""
+    side = 1 if up else -1
+    # The extreme point in x₂ lies at μ ± 2 Σ e₂ / √Σ₂₂.
+    x, y = mean + side * 2 * covariance[:, 1] / np.sqrt(max(covariance[1, 1], np.finfo(float).tiny))
+    ax.annotate(
+        text, (x, y), xytext=(0, 7 * side), textcoords="offset points", color=color, fontsize=NOTE + 1.5,
+        ha="center", va="bottom" if up else "top", zorder=5, path_effects=HALO,
+    )  # fmt: skip
 
 
 def evenly(ts: Float[np.ndarray, " t"], count: int) -> np.ndarray:

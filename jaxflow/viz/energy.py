@@ -5,8 +5,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxflow.viz.bands import plot_band, plot_positive_band
-from jaxflow.viz.style import BLUE, GREEN, NOTE, ROSE, axes_or_new, label_ends, new_figure
+from jaxflow.viz.bands import over, plot_band, plot_positive_band
+from jaxflow.viz.style import BLUE, GREEN, NOTE, ROSE, axes_or_new, label_ends, new_figure, time_axis
 
 
 def plot_dissipation(
@@ -20,8 +20,9 @@ def plot_dissipation(
     ax = axes_or_new(ax)
     ends = []
     negative = rate.mean(0) < 0
-    for values, name, color in ((slope, "$G^2$", ROSE), (rate, "$R$", BLUE)):
-        plot_positive_band(ts, values, color=color, ax=ax)
+    # G² is the broader line, so that it shows behind R where the two agree.
+    for values, name, color, width in ((slope, "$G^2$", ROSE, 3.6), (rate, "$R$", BLUE, 1.4)):
+        plot_positive_band(ts, values, color=color, ax=ax, width=width)
         mean = values.mean(0)
         if np.any(mean > 0):
             ends.append((float(mean[mean > 0][-1]), name, color))
@@ -39,7 +40,8 @@ def plot_dissipation(
             fontsize=NOTE,
             va="bottom",
         )
-    ax.set(xlim=(ts[0], ts[-1]), xlabel="time $t$", title="Dissipation: $G^2$ and the true rate $R$")
+    time_axis(ax, ts)
+    ax.set_title("Dissipation: $G^2$ and the true rate $R$" + over(len(rate)))
     label_ends(ax, ends)
     return ax
 
@@ -50,7 +52,8 @@ def plot_energy(
     """E(t)."""
     ax = axes_or_new(ax)
     plot_band(ts, energy, color=GREEN, ax=ax)
-    ax.set(xlim=(ts[0], ts[-1]), xlabel="time $t$", title="Energy $E$")
+    time_axis(ax, ts)
+    ax.set_title("Energy $E$")
     return ax
 
 

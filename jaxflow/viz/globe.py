@@ -1,4 +1,4 @@
-"""How do tokens lie on the sphere S²? Seen from far away (orthographic), the far side faint through the glass."""
+"""How do tokens lie on the sphere S²? Seen from far away (orthographic), the far side faint."""
 
 import numpy as np
 from jaxtyping import Float
@@ -20,7 +20,7 @@ def view(x: Float[np.ndarray, "*b 3"]) -> Float[np.ndarray, "*b 3"]:
 
 
 def start_colors(points: Float[np.ndarray, "n d"]) -> np.ndarray:
-    """One colour per token, by the signed coordinate axis ±e_i nearest to it: (n, 3). Six colours for d = 3."""
+    """One colour per token, by the half-axis ±e_i nearest to it: (n, 3). Six colours for d = 3."""
     axis = np.argmax(np.abs(points), axis=1)
     side = np.take_along_axis(points, axis[:, None], axis=1)[:, 0] < 0
     colors = np.array([to_rgb(color) for color in PALETTE])
@@ -38,7 +38,7 @@ def plot_globe(
     order = np.argsort(p[:, 2])
     p, colors = p[order], colors[order]
     # Many tokens are drawn smaller; all shrink and fade with distance from the eye.
-    size = np.clip(3600 / len(p), 5, 30) * (0.55 + 0.45 * (p[:, 2] + 1) / 2)
+    size = np.clip(6000 / len(p), 5, 32) * (0.55 + 0.45 * (p[:, 2] + 1) / 2)
     for side, alpha, edge, zorder in ((p[:, 2] < 0, 0.32, 0.0, 2), (p[:, 2] >= 0, 0.92, 0.45, 4)):
         rgba = np.column_stack([colors[side], np.full(side.sum(), alpha)])
         ax.scatter(
@@ -55,8 +55,8 @@ def _ball(ax: Axes) -> None:
     side = np.linspace(-1, 1, 240)
     x, y = np.meshgrid(side, side)
     depth = np.sqrt(np.maximum(1 - x**2 - y**2, 0))
-    light = np.clip(-0.35 * x + 0.5 * y + 0.79 * depth, 0, 1)[..., None]
-    shade = light * np.array(to_rgba("#fbfcfd")) + (1 - light) * np.array(to_rgba("#c9d2dc"))
+    light = (0.5 + 0.5 * (-0.35 * x + 0.5 * y + 0.79 * depth))[..., None] ** 1.5
+    shade = light * np.array(to_rgba("#fbfcfd")) + (1 - light) * np.array(to_rgba("#b9c4d0"))
     image = ax.imshow(shade, extent=(-1, 1, -1, 1), origin="lower", interpolation="bilinear", zorder=0)
     rim = Circle((0, 0), 1, facecolor="none", edgecolor=GREY, linewidth=0.9, zorder=3)
     ax.add_patch(rim)

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from jaxflow.viz.style import BLUE, GREY, INK, TIME, axes_or_new
+from jaxflow.viz.style import BLUE, GREY, INK, NOTE, TIME, axes_or_new, time_axis
 
 PATHS = 60
 
@@ -25,7 +25,8 @@ def plot_line_band(
             ts, centre - width * deviation, centre + width * deviation, color=color, alpha=0.15, linewidth=0
         )
     ax.plot(ts, centre, color=color)
-    ax.set(xlabel="time $t$", ylabel="$x$")
+    time_axis(ax, ts)
+    ax.set_ylabel("$x$")
     return ax
 
 
@@ -41,34 +42,28 @@ def plot_densities(
     target_samples: Float[np.ndarray, "m 1"] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The bands, paths of tokens on them, and the densities at the start, at the end and of the target (dashed)."""
+    """The bands with paths of tokens, and the densities at the start, at the end and of the target (dashed)."""
     ax = axes_or_new(ax)
     plot_line_band(ts, mean, covariance, ax=ax, color=GREY)
     if tokens is not None and tokens_ts is not None:
         ax.plot(tokens_ts, tokens[:, :PATHS, 0], color=INK, linewidth=0.5, alpha=0.3)
     length = 0.16 * (ts[-1] - ts[0])
+    # The taller of the two densities has this length in time.
     scale = length * np.sqrt(max(min(covariance[0, 0, 0], target_covariance[0, 0]), np.finfo(float).tiny))
-    for t, m, S, color in (
-        (ts[0], mean[0], covariance[0], TIME(0.0)),
-        (ts[-1], mean[-1], covariance[-1], TIME(1.0)),
-    ):
-        y, bump = _bump(m[0], S[0, 0], scale)
-        ax.fill_betweenx(y, t, t + bump, color=color, alpha=0.3, linewidth=0, zorder=3)
-        ax.plot(t + bump, y, color=color, linewidth=1.4, zorder=3)
+    for i, color in ((0, TIME(0.0)), (-1, TIME(1.0))):
+        y, bump = _bump(mean[i, 0], covariance[i, 0, 0], scale)
+        ax.fill_betweenx(y, ts[i], ts[i] + bump, color=color, alpha=0.3, linewidth=0, zorder=3)
+        ax.plot(ts[i] + bump, y, color=color, linewidth=1.4, zorder=3)
     y, bump = _bump(target_mean[0], target_covariance[0, 0], scale)
     ax.plot(ts[-1] + bump, y, color=INK, linewidth=1.3, linestyle=(0, (4, 2.5)), zorder=4)
     ax.annotate(
-        "target",
-        (ts[-1] + 0.6 * bump.max(), y[-1]),
-        xytext=(0, 4),
-        textcoords="offset points",
-        color=INK,
-        ha="center",
-    )
+        "target", (ts[-1] + bump.max(), target_mean[0]), xytext=(6, 0), textcoords="offset points",
+        color=INK, fontsize=NOTE + 1.5, va="center",
+    )  # fmt: skip
     if target_samples is not None:
-        samples = target_samples[:500, 0]
-        ax.plot(np.full(samples.shape, ts[-1]), samples, "_", color=GREY, alpha=0.5, zorder=2, markersize=9)
-    ax.set_xlim(ts[0], ts[-1] + 1.25 * max(bump.max(), length * 0.4))
+        samples = target_samples[:300, 0]
+        ax.plot(np.full(samples.shape, ts[-1]), samples, "_", color=GREY, alpha=0.35, zorder=2, markersize=8)
+    ax.set_xlim(ts[0], ts[-1] + 1.1 * bump.max())
     return ax
 
 

@@ -1,4 +1,4 @@
-"""How do the mean and covariance of a Gaussian evolve? Ellipses, eigenvalues, blow-up, and the range of the closure."""
+"""How do the mean and covariance of a Gaussian evolve? Ellipses, eigenvalues, blow-up, and κ_eff."""
 
 from typing import Any
 
@@ -7,12 +7,12 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from jaxflow.viz.ellipses import evenly, plot_ellipse, plot_ellipses
+from jaxflow.viz.ellipses import evenly, name_ellipse, plot_ellipse, plot_ellipses
 from jaxflow.viz.line import plot_line_band
 from jaxflow.viz.plane import path_plane
-from jaxflow.viz.style import BLUE, GREY, INK, NOTE, ROSE, TIME, axes_or_new, new_figure, note
+from jaxflow.viz.style import BLUE, GREY, INK, NOTE, ROSE, TIME, axes_or_new, new_figure, time_axis
 
-# Before a blow-up the ellipses outgrow any picture: it ends when they are this many times as wide as at the start.
+# Before a blow-up the ellipses outgrow any picture: it ends when they are this many times as wide as at first.
 OUTGROWN = 8.0
 
 
@@ -23,11 +23,10 @@ def plot_moments(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    """Ellipses of two standard deviations along time and the path of the mean; for d = 1 bands against time."""
+    """Ellipses along time and the path of the mean; for d = 1 bands against time."""
     ax = axes_or_new(ax, height=6.0, width=6.5)
     if mean.shape[1] == 1:
         plot_line_band(ts, mean, covariance, ax=ax)
-        ax.set_xlim(ts[0], ts[-1])
         return ax
     plane = path_plane(mean, covariance)
     centres, spreads = plane.points(mean), plane.covariances(covariance)
@@ -39,6 +38,10 @@ def plot_moments(
     ax.plot(*centres.T, color=INK, linewidth=1.1, alpha=0.8, zorder=3)
     ax.plot(*centres[0], "o", color=TIME(0.0), markersize=5, zorder=3.5)
     ax.plot(*centres[-1], "o", color=TIME(1.0), markersize=5, zorder=3.6)
+    # Names on opposite sides stay apart where the ellipses lie in each other.
+    name_ellipse(ax, centres[0], spreads[0], text=f"$t = {ts[0]:.3g}$", color=TIME(0.0), up=False)
+    if len(ts) > 1:
+        name_ellipse(ax, centres[-1], spreads[-1], text=f"$t = {ts[-1]:.3g}$", color=TIME(1.0), up=True)
     ax.set_aspect("equal", adjustable="datalim")
     ax.set(xlabel=plane.labels[0], ylabel=plane.labels[1])
     return ax
@@ -59,8 +62,13 @@ def plot_eigenvalues(
     for i, values in enumerate(positive.T):
         # The largest dark, the smallest light.
         ax.plot(ts, values, color=BLUE, alpha=0.4 + 0.6 * (i + 1) / positive.shape[1], linewidth=1.6)
-    _mark_blowup(ax, ts, blowup_time)
-    ax.set(xlabel="time $t$", title=r"Eigenvalues of $\Sigma$")
+    _time_to_blowup(ax, ts, blowup_time)
+    if blowup_time is not None:
+        ax.annotate(
+            f"$t^* = {blowup_time:.4g}$", (blowup_time, 1), xycoords=("data", "axes fraction"), xytext=(0, 5),
+            textcoords="offset points", ha="right", va="bottom", color=INK, fontsize=NOTE,
+        )  # fmt: skip
+    ax.set_title(r"Eigenvalues of $\Sigma$")
     return ax
 
 
@@ -81,21 +89,17 @@ def plot_kappa(
     ax.axhline(1, color=GREY, linestyle=(0, (4, 3)), linewidth=1.1)
     if not logarithmic:
         ax.set_ylim(bottom=0, top=max(1.25, ax.get_ylim()[1]))
-    _mark_blowup(ax, ts, blowup_time)
-    ax.set(xlabel="time $t$", title=r"$\kappa_{\mathrm{eff}}$: tokens follow below about 1")
+    _time_to_blowup(ax, ts, blowup_time)
+    ax.set_title(r"$\kappa_{\mathrm{eff}}$: closure holds below about 1")
     return ax
 
 
-def _mark_blowup(ax: Axes, ts: np.ndarray, time: float | None) -> None:
-    if time is None:
-        ax.set_xlim(ts[0], ts[-1] if ts[-1] > ts[0] else ts[0] + 1)
-        return
-    ax.set_xlim(ts[0], ts[0] + 1.06 * (time - ts[0]))
-    ax.axvline(time, color=INK, linestyle=(0, (4, 3)), linewidth=1.1)
-    ax.annotate(
-        f"$t^* = {time:.4g}$", (time, 0.5), xycoords=("data", "axes fraction"), xytext=(-5, 0),
-        textcoords="offset points", ha="right", va="center", color=INK, fontsize=NOTE,
-    )  # fmt: skip
+def _time_to_blowup(ax: Axes, ts: np.ndarray, time: float | None) -> None:
+    """The time axis; with a blow-up it ends there, at a dashed line."""
+    time_axis(ax, ts)
+    if time is not None:
+        ax.set_xlim(ts[0], ts[0] + 1.06 * (time - ts[0]) if time > ts[0] else ts[0] + 1)
+        ax.axvline(time, color=INK, linestyle=(0, (4, 3)), linewidth=1.1)
 
 
 def moments(arrays: dict[str, np.ndarray], summary: dict[str, Any]) -> Figure:
@@ -110,9 +114,8 @@ def moments(arrays: dict[str, np.ndarray], summary: dict[str, Any]) -> Figure:
     left, top, bottom = (figure.add_subplot(cell) for cell in (grid[:, 0], grid[0, 1], grid[1, 1]))
     fits = _fits(mean, covariance) if blowup is not None else np.ones(len(ts), bool)
     plot_moments(ts[fits], mean[fits], covariance[fits], ax=left)
-    left.set_title(r"Mean and covariance, one and two standard deviations")
-    if not fits.all():
-        note(left, f"drawn up to $t = {ts[fits][-1]:.3g}$, growing beyond")
+    until = "" if fits.all() else f" up to $t = {ts[fits][-1]:.3g}$, growing beyond"
+    left.set_title("Mean and covariance" + until)
     plot_eigenvalues(ts, eigenvalues, blowup_time=blowup, ax=top)
     plot_kappa(ts, kappa, blowup_time=blowup, ax=bottom)
     top.set_xlabel("")

@@ -23,7 +23,7 @@ class Plane(NamedTuple):
 
 
 def path_plane(mean: Float[np.ndarray, "t d"], covariance: Float[np.ndarray, "t d d"]) -> Plane:
-    """The plane of the mean shift and the leading principal direction orthogonal to it, pooled over both ends.
+    """The plane of the mean shift and of the leading principal direction across it, pooled over both ends.
 
     For d = 2 the coordinates themselves. Without a shift worth seeing, the two leading principal directions.
     """
@@ -39,7 +39,7 @@ def path_plane(mean: Float[np.ndarray, "t d"], covariance: Float[np.ndarray, "t 
     else:
         first = shift / length
         across = np.eye(d) - np.outer(first, first)
-        # The small multiple of `across` keeps the direction orthogonal to the shift where the rest has no spread.
+        # The small multiple of `across` keeps the direction orthogonal where the rest has no spread.
         second = np.linalg.eigh(across @ pooled @ across + 1e-12 * (np.trace(pooled) + 1) * across)[1][:, -1]
         labels = (r"along the mean shift $\mu_1-\mu_0$", r"widest direction across it")
     return Plane((mean[0] + mean[-1]) / 2, _oriented(np.stack([first, second])), labels)
@@ -57,6 +57,6 @@ def cloud_plane(points: Float[np.ndarray, "*b d"]) -> Plane:
 
 
 def _oriented(axes: np.ndarray) -> np.ndarray:
-    """The same axes, the second with its largest entry positive, so that pictures do not flip between runs."""
+    """The same axes, the second with its largest entry positive: pictures do not flip between runs."""
     sign = np.sign(axes[1, np.argmax(np.abs(axes[1]))])
     return axes * np.array([[1.0], [sign if sign != 0 else 1.0]])

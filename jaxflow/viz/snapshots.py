@@ -1,4 +1,4 @@
-"""Where are the tokens at a few moments? On the globe, on the circle against time, or in their principal plane."""
+"""Where are the tokens at a few moments? On the globe, on the circle, or in their principal plane."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from jaxflow.viz.circle import plot_circle
 from jaxflow.viz.globe import plot_globe, start_colors
 from jaxflow.viz.plane import cloud_plane
-from jaxflow.viz.style import BLUE, WHEEL, axes_or_new, new_figure
+from jaxflow.viz.style import BLUE, WHEEL, axes_or_new, new_figure, time_axis
 
 # Tokens move fastest at first.
 FRACTIONS = (0.0, 0.05, 0.2, 0.45, 0.7, 1.0)
@@ -48,7 +48,8 @@ def plot_positions(
     ax = axes_or_new(ax, height=5.0, width=9.0)
     shown = points[:, np.unique(np.linspace(0, points.shape[1] - 1, 400).astype(int))]
     ax.plot(ts, shown, color=BLUE, linewidth=0.8, alpha=float(np.clip(40 / shown.shape[1], 0.2, 0.8)))
-    ax.set(xlim=(ts[0], ts[-1]), xlabel="time $t$", ylabel="position of token")
+    time_axis(ax, ts)
+    ax.set_ylabel("position of token")
     return ax
 
 

@@ -1,17 +1,18 @@
-"""How was one Gaussian carried to another? The ellipses sliding to the target, with real tokens riding on them."""
+"""How was one Gaussian carried to another? The ellipses sliding to the target, with tokens riding on them."""
 
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from jaxflow.viz.controls import distances, plot_approach, plot_controls, plot_convergence
-from jaxflow.viz.ellipses import evenly, plot_ellipse, plot_ellipses
+from jaxflow.viz.ellipses import evenly, name_ellipse, plot_ellipse, plot_ellipses
 from jaxflow.viz.line import plot_densities
 from jaxflow.viz.plane import Plane, path_plane
-from jaxflow.viz.style import GREY, INK, NOTE, TIME, axes_or_new, new_figure
+from jaxflow.viz.style import GREY, INK, TIME, axes_or_new, new_figure
 
 PATHS = 60
 DOTS = 1500
@@ -39,7 +40,7 @@ def plot_steering(
     first, last = TIME(0.0), TIME(1.0)
     between = evenly(ts, 11)[1:-1]
     plot_ellipses(ts[between], centres[between], spreads[between], ax=ax, span=(ts[0], ts[-1]))
-    ax.plot(*centres.T, color=INK, linewidth=1.1, alpha=0.7, zorder=1.6)
+    ax.plot(*centres.T, color=INK, linewidth=1.2, alpha=0.75, zorder=2)
     if target_samples is not None:
         ax.scatter(
             *plane.points(target_samples[:DOTS]).T, s=13, facecolors="none", edgecolors=GREY,
@@ -48,11 +49,13 @@ def plot_steering(
     if tokens is not None:
         _ride(tokens, plane, ax)
     plot_ellipse(centres[0], spreads[0], color=first, ax=ax, linewidth=1.3)
-    plot_ellipse(centres[-1], spreads[-1], color=last, ax=ax, linewidth=0)
+    plot_ellipse(centres[-1], spreads[-1], color=last, ax=ax, fill=0.22, linewidth=0)
     goal = plane.points(target_mean), plane.covariances(target_covariance)
     plot_ellipse(*goal, color=INK, ax=ax, fill=0, linestyle=DASHES, linewidth=1.3, zorder=4)
-    _name_ellipse(ax, centres[0], spreads[0], centres[-1], "start", first)
-    _name_ellipse(ax, *goal, centres[0], "target", INK)
+    # Names on the sides that look away from each other.
+    target_above = bool(goal[0][1] >= centres[0, 1])
+    name_ellipse(ax, centres[0], spreads[0], text="start", color=first, up=not target_above)
+    name_ellipse(ax, *goal, text="target", color=INK, up=target_above)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.06)
     ax.set(xlabel=plane.labels[0], ylabel=plane.labels[1])
@@ -62,45 +65,67 @@ def plot_steering(
 def _ride(tokens: np.ndarray, plane: Plane, ax: Axes) -> None:
     """Tokens at the start and at the end, and the paths of a few between."""
     shown = plane.points(tokens)
-    for path in np.moveaxis(shown[:, :PATHS], 1, 0):
-        ax.plot(*path.T, color=INK, linewidth=0.55, alpha=0.28, zorder=1.8)
+    paths = np.moveaxis(shown[:, :PATHS], 1, 0)
+    steps = np.stack([paths[:, :-1], paths[:, 1:]], axis=2).reshape(-1, 2, 2)
+    color = np.tile(np.linspace(0, 1, paths.shape[1] - 1), len(paths))
+    ax.add_collection(
+        LineCollection(list(steps), cmap=TIME, array=color, linewidths=0.6, alpha=0.4, zorder=1.5)
+    )
     for moment, color in ((shown[0], TIME(0.0)), (shown[-1], TIME(1.0))):
         ax.scatter(
-            *moment[:DOTS].T, s=9, color=color, alpha=0.65, linewidths=0, zorder=2.6, rasterized=True
+            *moment[:DOTS].T, s=8, color=color, alpha=0.5, linewidths=0, zorder=2.6, rasterized=True
         )  # fmt: skip
 
 
-def _name_ellipse(ax: Axes, mean: Any, covariance: Any, other: Any, text: str, color: Any) -> None:
-    """A name outside the ellipse of two deviations, above or below it: on the side away from the other end."""
-    up = 1 if mean[1] >= other[1] else -1
-    edge = mean[1] + up * 2 * np.sqrt(max(covariance[1, 1], 0))
-    ax.annotate(
-        text, (mean[0], edge), xytext=(0, 8 * up), textcoords="offset points", color=color,
-        fontsize=NOTE + 1.5, ha="center", va="bottom" if up > 0 else "top", zorder=5,
-    )  # fmt: skip
-
-
 def steering(arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any) -> Figure:
-    """The figure of a `steer` run: the way on the left, controls and search on the right."""
-    figure = new_figure(6.0)
-    grid = figure.add_gridspec(2, 2, width_ratios=(1.9, 1), wspace=0.06, hspace=0.08)
-    left, top, bottom = (figure.add_subplot(cell) for cell in (grid[:, 0], grid[0, 1], grid[1, 1]))
+    """The figure of a `steer` run: the way, beside it (below it, if the way is long) controls and search."""
     ts, mean, covariance = arrays["ts"], arrays["mean"], arrays["covariance"]
-    target = {"target_mean": arrays["target_mean"], "target_covariance": arrays["target_covariance"]}
-    extras = {"tokens": arrays.get("tokens"), "target_samples": arrays.get("target_samples")}
+    main, top, bottom = _layout(1.0 if mean.shape[1] == 1 else _shape(arrays))
+    target_mean, target_covariance = arrays["target_mean"], arrays["target_covariance"]
+    tokens, samples = arrays.get("tokens"), arrays.get("target_samples")
     if mean.shape[1] == 1:
-        plot_densities(ts, mean, covariance, **target, **extras, tokens_ts=arrays.get("tokens_ts"), ax=left)
+        plot_densities(
+            ts, mean, covariance, target_mean=target_mean, target_covariance=target_covariance,
+            tokens=tokens, tokens_ts=arrays.get("tokens_ts"), target_samples=samples, ax=main,
+        )  # fmt: skip
     else:
-        plot_steering(ts, mean, covariance, **target, **extras, ax=left)
-    left.set_title(_headline(summary), fontsize=13)
+        plot_steering(
+            ts, mean, covariance, target_mean=target_mean, target_covariance=target_covariance,
+            tokens=tokens, target_samples=samples, ax=main,
+        )  # fmt: skip
+    main.set_title(_headline(summary), fontsize=13)
     controls = {name: arrays[f"controls.{name}"] for name in "ABVb" if f"controls.{name}" in arrays}
     plot_controls(arrays["edges"], controls, ax=top)
-    history = arrays["history"]
-    if len(history) > 1:
-        plot_convergence(history, tolerance=config.tolerance, ax=bottom)
+    if len(arrays["history"]) > 1:
+        plot_convergence(arrays["history"], tolerance=config.tolerance, ax=bottom)
     else:
-        plot_approach(ts, distances(mean, covariance, *target.values()), ax=bottom)
-    return figure
+        plot_approach(ts, distances(mean, covariance, target_mean, target_covariance), ax=bottom)
+    return main.get_figure(root=True)  # pyright: ignore[reportReturnType]
+
+
+def _shape(arrays: dict[str, np.ndarray]) -> float:
+    """Width over height of what is to be drawn."""
+    mean, covariance = arrays["mean"], arrays["covariance"]
+    plane = path_plane(mean, covariance)
+    centres, spreads = plane.points(mean), plane.covariances(covariance)
+    reach = 2.6 * np.sqrt(np.maximum(np.diagonal(spreads, axis1=1, axis2=2), 0))
+    width, height = np.max(centres + reach, axis=0) - np.min(centres - reach, axis=0)
+    return float(width / height) if height > 0 else np.inf
+
+
+def _layout(shape: float) -> tuple[Axes, Axes, Axes]:
+    """Axes for a picture of this shape and two small panels."""
+    if shape > 1.5:
+        tall = float(np.clip(9.0 / shape, 3.0, 5.2))
+        figure = new_figure(tall + 3.5)
+        grid = figure.add_gridspec(2, 2, height_ratios=(tall, 2.5), wspace=0.06, hspace=0.06)
+        cells = grid[0, :], grid[1, 0], grid[1, 1]
+    else:
+        figure = new_figure(6.0)
+        grid = figure.add_gridspec(2, 2, width_ratios=(1.9, 1), wspace=0.06, hspace=0.08)
+        cells = grid[:, 0], grid[0, 1], grid[1, 1]
+    main, top, bottom = (figure.add_subplot(cell) for cell in cells)
+    return main, top, bottom
 
 
 def _headline(summary: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""How do all figures look? Colours, line widths, sizes, and the figure that keeps this style when it is saved.
+"""How do all figures look? Colours, line widths, sizes, and figures that keep this style when saved.
 
 The palette is Paul Tol's "bright" scheme, which stays distinct under every common colour blindness.
 """
@@ -8,9 +8,12 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import MaxNLocator
 
 BLUE, ROSE, GREEN, PURPLE, OCHRE, CYAN = "#4477aa", "#ee6677", "#228833", "#aa3377", "#b8a125", "#44a8cc"
 PALETTE = (BLUE, ROSE, GREEN, PURPLE, OCHRE, CYAN)
@@ -20,7 +23,7 @@ DOTS_PER_INCH = 160
 WIDTH = 10.0
 NOTE = 11.0
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "figure.facecolor": "white",
     "figure.dpi": DOTS_PER_INCH,
     "font.size": 11.5,
@@ -44,7 +47,7 @@ STYLE: dict[str, Any] = {
     "lines.solid_capstyle": "round",
     "legend.frameon": False,
     "mathtext.fontset": "dejavusans",
-    "axes.prop_cycle": mpl.cycler(color=PALETTE),
+    "axes.prop_cycle": cycler(color=PALETTE),
 }
 
 
@@ -76,12 +79,15 @@ TIME: Colormap = ListedColormap(mpl.colormaps["plasma"](np.linspace(0.04, 0.74, 
 WHEEL: Colormap = LinearSegmentedColormap.from_list("wheel", [BLUE, CYAN, GREEN, OCHRE, ROSE, PURPLE, BLUE])
 
 
-def note(ax: Axes, text: str, *, x: float = 0.98, y: float = 0.96, color: str = GREY) -> None:
-    """A remark inside the axes, at fractions (x, y) of them, its anchor turned away from the nearer edges."""
-    ax.text(
-        x, y, text, transform=ax.transAxes, color=color, fontsize=NOTE,
-        ha="right" if x > 0.5 else "left", va="top" if y > 0.5 else "bottom",
-    )  # fmt: skip
+# Keeps words legible where they lie on points and lines.
+HALO = [withStroke(linewidth=3, foreground="white", alpha=0.85)]
+
+
+def time_axis(ax: Axes, ts: np.ndarray) -> None:
+    """The horizontal axis is time, from the first saved time to the last."""
+    ax.set_xlim(ts[0], ts[-1] if ts[-1] > ts[0] else ts[0] + 1)
+    ax.set_xlabel("time $t$")
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
 
 
 def label_ends(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
@@ -94,17 +100,17 @@ def label_ends(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
     to_fraction = ax.transScale + ax.transLimits
     heights = [float(to_fraction.transform((x, min(max(y, low), high)))[1]) for y, _, _ in entries]
     inches = ax.get_position().height * ax.get_figure(root=True).get_figheight()  # pyright: ignore[reportOptionalMemberAccess]
-    for (_, text, color), height in zip(entries, spread(heights, gap=0.24 / inches)):
+    for (_, text, color), height in zip(entries, spread(heights, gap=0.23 / inches)):
         ax.annotate(
             text, (1, height), xycoords="axes fraction", xytext=(6, 0), textcoords="offset points",
             color=color, fontsize=NOTE + 0.5, va="center", ha="left", annotation_clip=False,
         )  # fmt: skip
 
 
-def spread(heights: Sequence[float], *, gap: float) -> list[float]:
-    """The nearest heights (least squares) in the same order that are at least `gap` apart."""
+def spread(heights: Sequence[float], *, gap: float, low: float = 0.03, high: float = 1.0) -> list[float]:
+    """The nearest heights (least squares) in the same order that are at least `gap` apart, in [low, high]."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
-    # Blocks of labels that touch: (sum of wanted bottom positions, number); a block sits at their mean.
+    # Labels that touch form a block (sum of wanted positions of its lowest, number), which sits at their mean.
     blocks: list[list[float]] = []
     for rank, i in enumerate(order):
         blocks.append([heights[i] - gap * rank, 1])
@@ -112,8 +118,8 @@ def spread(heights: Sequence[float], *, gap: float) -> list[float]:
             total, number = blocks.pop()
             blocks[-1][0] += total
             blocks[-1][1] += number
-    placed = [0.0] * len(heights)
     bases = [total / number for total, number in blocks for _ in range(int(number))]
+    placed = [0.0] * len(heights)
     for rank, (i, base) in enumerate(zip(order, bases)):
-        placed[i] = base + gap * rank
+        placed[i] = max(min(base, high - gap * (len(heights) - 1)), low) + gap * rank
     return placed
