@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from jaxflow.viz.style import axes_or_new
+from jaxflow.viz.style import axes_or_new, tidy_log
 
 
 def plot_band(
@@ -30,7 +30,8 @@ def plot_positive_band(
 ) -> Axes:
     """On a log axis: the mean over paths where it is positive, and the 16th to 84th percentile around it."""
     ax = axes_or_new(ax)
-    ax.set_yscale("log")
+    if ax.get_yscale() != "log":
+        ax.set_yscale("log")
     mean = values.mean(0)
     floor = np.finfo(float).tiny
     positive = mean[mean > floor]
@@ -42,6 +43,7 @@ def plot_positive_band(
         low, high = np.maximum(low, 0.1 * positive.min()), np.maximum(high, 0.1 * positive.min())
         ax.fill_between(ts, low, high, color=color, alpha=0.18, linewidth=0)
     ax.plot(ts, np.where(mean > floor, mean, np.nan), color=color, linewidth=width)
+    tidy_log(ax)
     return ax
 
 

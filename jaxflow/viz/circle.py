@@ -29,6 +29,10 @@ def plot_circle(
         LineCollection(lines, colors=colors, linewidths=1.0, alpha=alpha, rasterized=len(lines) > 150)
     )
     time_axis(ax, ts)
-    ax.set(ylim=(0, TURN), ylabel="angle of token")
+    ax.set(
+        ylim=(0, TURN),
+        ylabel="angle of token",
+        title="Tokens on the circle, coloured by their angle at $t=0$",
+    )
     ax.set_yticks(np.linspace(0, TURN, 5), ["0", r"$\pi/2$", r"$\pi$", r"$3\pi/2$", r"$2\pi$"])
     return ax

@@ -5,13 +5,24 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from jaxflow.viz.style import BLUE, GREEN, GREY, NOTE, PURPLE, ROSE, axes_or_new, label_ends, time_axis
+from jaxflow.viz.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    OCHRE,
+    PURPLE,
+    ROSE,
+    axes_or_new,
+    label_ends,
+    tidy_log,
+    time_axis,
+)
 
 COLORS = {"A": BLUE, "B": ROSE, "V": GREEN, "b": PURPLE}
 
 
 def plot_controls(
-    edges: Float[np.ndarray, " k+1"], controls: dict[str, np.ndarray], *, ax: Axes | None = None
+    edges: Float[np.ndarray, " edges"], controls: dict[str, np.ndarray], *, ax: Axes | None = None
 ) -> Axes:
     """‖A‖, ‖B‖, ‖V‖ (Frobenius) and |b| of piecewise constant controls (k, ...), as steps over time."""
     ax = axes_or_new(ax, height=3.5)
@@ -32,13 +43,13 @@ def plot_controls(
 def plot_convergence(
     history: Float[np.ndarray, "i 2"], *, tolerance: float | None = None, ax: Axes | None = None
 ) -> Axes:
-    """The objective and W₂ at each iteration on a log axis; values that are not finite and positive are gaps."""
+    """The objective and W₂ at each iteration on a log axis; values not finite and positive are gaps."""
     ax = axes_or_new(ax, height=3.5)
     ax.set_yscale("log")
     shown = np.where(np.isfinite(history) & (history > 0), history, np.nan)
     iteration = np.arange(len(history))
     ends = []
-    for column, label, color in ((0, "objective", GREY), (1, "$W_2$", BLUE)):
+    for column, label, color in ((0, "objective", OCHRE), (1, "$W_2$", BLUE)):
         values = shown[:, column]
         present = values[np.isfinite(values)]
         if present.size:
@@ -47,12 +58,10 @@ def plot_convergence(
             ends.append((float(present[-1]), label, color))
     if tolerance is not None:
         ax.axhline(tolerance, color=GREY, linestyle=(0, (4, 3)), linewidth=1.1)
-        ax.annotate(
-            "tolerance", (0, tolerance), xycoords=("axes fraction", "data"), xytext=(4, 3),
-            textcoords="offset points", color=GREY, fontsize=NOTE,
-        )  # fmt: skip
+        ends.append((tolerance, "tolerance", GREY))
+    tidy_log(ax)
     ax.set(xlim=(0, max(len(history) - 1, 1)), xlabel="iteration", title="Search")
-    ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     label_ends(ax, ends)
     return ax
 

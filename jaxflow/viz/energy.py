@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxflow.viz.bands import over, plot_band, plot_positive_band
-from jaxflow.viz.style import BLUE, GREEN, NOTE, ROSE, axes_or_new, label_ends, new_figure, time_axis
+from jaxflow.viz.style import BLUE, GREEN, HALO, NOTE, ROSE, axes_or_new, label_ends, new_figure, time_axis
 
 
 def plot_dissipation(
@@ -39,6 +39,7 @@ def plot_dissipation(
             color=BLUE,
             fontsize=NOTE,
             va="bottom",
+            path_effects=HALO,
         )
     time_axis(ax, ts)
     ax.set_title("Dissipation: $G^2$ and the true rate $R$" + over(len(rate)))

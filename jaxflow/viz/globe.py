@@ -38,8 +38,9 @@ def plot_globe(
     order = np.argsort(p[:, 2])
     p, colors = p[order], colors[order]
     # Many tokens are drawn smaller; all shrink and fade with distance from the eye.
-    size = np.clip(6000 / len(p), 5, 32) * (0.55 + 0.45 * (p[:, 2] + 1) / 2)
-    for side, alpha, edge, zorder in ((p[:, 2] < 0, 0.32, 0.0, 2), (p[:, 2] >= 0, 0.92, 0.45, 4)):
+    size = np.clip(9000 / len(p), 7, 32) * (0.55 + 0.45 * (p[:, 2] + 1) / 2)
+    rim = 0.45 if len(p) <= 500 else 0.0
+    for side, alpha, edge, zorder in ((p[:, 2] < 0, 0.32, 0.0, 2), (p[:, 2] >= 0, 0.92, rim, 4)):
         rgba = np.column_stack([colors[side], np.full(side.sum(), alpha)])
         ax.scatter(
             p[side, 0], p[side, 1], s=size[side], c=rgba, linewidths=edge, edgecolors="white",

@@ -42,7 +42,7 @@ def plot_densities(
     target_samples: Float[np.ndarray, "m 1"] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The bands with paths of tokens, and the densities at the start, at the end and of the target (dashed)."""
+    """The bands with paths of tokens, and the densities at the start, the end and of the target (dashed)."""
     ax = axes_or_new(ax)
     plot_line_band(ts, mean, covariance, ax=ax, color=GREY)
     if tokens is not None and tokens_ts is not None:

@@ -8,11 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from jaxflow.viz.ellipses import evenly, name_ellipse, plot_ellipse, plot_ellipses
+from jaxflow.viz.layout import picture_and_panels, shape_of
 from jaxflow.viz.line import plot_line_band
 from jaxflow.viz.plane import path_plane
-from jaxflow.viz.style import BLUE, GREY, INK, NOTE, ROSE, TIME, axes_or_new, new_figure, time_axis
+from jaxflow.viz.style import BLUE, GREY, INK, NOTE, ROSE, TIME, axes_or_new, tidy_log, time_axis
 
-# Before a blow-up the ellipses outgrow any picture: it ends when they are this many times as wide as at first.
+# Before a blow-up the ellipses outgrow any picture: it ends when they are this many times as wide as first.
 OUTGROWN = 8.0
 
 
@@ -62,6 +63,7 @@ def plot_eigenvalues(
     for i, values in enumerate(positive.T):
         # The largest dark, the smallest light.
         ax.plot(ts, values, color=BLUE, alpha=0.4 + 0.6 * (i + 1) / positive.shape[1], linewidth=1.6)
+    tidy_log(ax)
     _time_to_blowup(ax, ts, blowup_time)
     if blowup_time is not None:
         ax.annotate(
@@ -87,6 +89,7 @@ def plot_kappa(
         ax.set_yscale("log")
     ax.plot(ts, kappa, color=ROSE)
     ax.axhline(1, color=GREY, linestyle=(0, (4, 3)), linewidth=1.1)
+    tidy_log(ax)
     if not logarithmic:
         ax.set_ylim(bottom=0, top=max(1.25, ax.get_ylim()[1]))
     _time_to_blowup(ax, ts, blowup_time)
@@ -109,16 +112,13 @@ def moments(arrays: dict[str, np.ndarray], summary: dict[str, Any]) -> Figure:
         arrays[name][valid] for name in ("ts", "mean", "covariance", "eigenvalues", "kappa")
     )
     blowup = summary.get("blowup_time")
-    figure = new_figure(5.8)
-    grid = figure.add_gridspec(2, 2, width_ratios=(1.6, 1), wspace=0.06, hspace=0.08)
-    left, top, bottom = (figure.add_subplot(cell) for cell in (grid[:, 0], grid[0, 1], grid[1, 1]))
     fits = _fits(mean, covariance) if blowup is not None else np.ones(len(ts), bool)
+    figure, left, top, bottom = picture_and_panels(shape_of(mean[fits], covariance[fits], deviations=2.1))
     plot_moments(ts[fits], mean[fits], covariance[fits], ax=left)
     until = "" if fits.all() else f" up to $t = {ts[fits][-1]:.3g}$, growing beyond"
     left.set_title("Mean and covariance" + until)
     plot_eigenvalues(ts, eigenvalues, blowup_time=blowup, ax=top)
     plot_kappa(ts, kappa, blowup_time=blowup, ax=bottom)
-    top.set_xlabel("")
     return figure
 
 

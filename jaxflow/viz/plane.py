@@ -53,7 +53,7 @@ def cloud_plane(points: Float[np.ndarray, "*b d"]) -> Plane:
     pooled = points.reshape(-1, d)
     pooled = pooled[np.all(np.isfinite(pooled), axis=1)]
     axes = np.linalg.eigh(np.cov(pooled.T, bias=True))[1].T[[-1, -2]]
-    return Plane(pooled.mean(0), _oriented(axes), ("first principal coordinate", "second"))
+    return Plane(pooled.mean(0), _oriented(axes), ("principal coordinate 1", "principal coordinate 2"))
 
 
 def _oriented(axes: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from jaxflow.viz.circle import plot_circle
 from jaxflow.viz.globe import plot_globe, start_colors
 from jaxflow.viz.plane import cloud_plane
-from jaxflow.viz.style import BLUE, WHEEL, axes_or_new, new_figure, time_axis
+from jaxflow.viz.style import BLUE, GREY, NOTE, WHEEL, axes_or_new, new_figure, time_axis
 
 # Tokens move fastest at first.
 FRACTIONS = (0.0, 0.05, 0.2, 0.45, 0.7, 1.0)
@@ -65,7 +65,7 @@ def snapshots(ts: np.ndarray, points: np.ndarray, *, geometry: str) -> Figure:
     shown = moments_shown(ts)
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)
-    figure = new_figure(0.3 + rows * (10.0 / columns) * 0.98)
+    figure = new_figure(0.6 + rows * (10.0 / columns) * 0.98)
     globe = d == 3 and geometry == "sphere"
     cells = figure.subplots(rows, columns, squeeze=False, sharex=not globe, sharey=not globe)
     plane = cloud_plane(points[shown])
@@ -85,6 +85,8 @@ def snapshots(ts: np.ndarray, points: np.ndarray, *, geometry: str) -> Figure:
             ax.set_xlabel(plane.labels[0])
         for ax in cells[:, 0]:
             ax.set_ylabel(plane.labels[1])
+    how = "half-axis nearest to the token" if globe else "direction of the token from the middle of the cloud"
+    figure.supxlabel(f"colour: {how} at $t={ts[0]:.3g}$", color=GREY, fontsize=NOTE)
     return figure
 
 

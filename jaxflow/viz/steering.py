@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 
 from jaxflow.viz.controls import distances, plot_approach, plot_controls, plot_convergence
 from jaxflow.viz.ellipses import evenly, name_ellipse, plot_ellipse, plot_ellipses
+from jaxflow.viz.layout import picture_and_panels, shape_of
 from jaxflow.viz.line import plot_densities
 from jaxflow.viz.plane import Plane, path_plane
-from jaxflow.viz.style import GREY, INK, TIME, axes_or_new, new_figure
+from jaxflow.viz.style import GREY, INK, TIME, axes_or_new
 
 PATHS = 60
 DOTS = 1500
@@ -51,7 +52,7 @@ def plot_steering(
     plot_ellipse(centres[0], spreads[0], color=first, ax=ax, linewidth=1.3)
     plot_ellipse(centres[-1], spreads[-1], color=last, ax=ax, fill=0.22, linewidth=0)
     goal = plane.points(target_mean), plane.covariances(target_covariance)
-    plot_ellipse(*goal, color=INK, ax=ax, fill=0, linestyle=DASHES, linewidth=1.3, zorder=4)
+    plot_ellipse(*goal, color=INK, ax=ax, fill=0.0, linestyle=DASHES, linewidth=1.3, zorder=4)
     # Names on the sides that look away from each other.
     target_above = bool(goal[0][1] >= centres[0, 1])
     name_ellipse(ax, centres[0], spreads[0], text="start", color=first, up=not target_above)
@@ -80,7 +81,7 @@ def _ride(tokens: np.ndarray, plane: Plane, ax: Axes) -> None:
 def steering(arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any) -> Figure:
     """The figure of a `steer` run: the way, beside it (below it, if the way is long) controls and search."""
     ts, mean, covariance = arrays["ts"], arrays["mean"], arrays["covariance"]
-    main, top, bottom = _layout(1.0 if mean.shape[1] == 1 else _shape(arrays))
+    figure, main, top, bottom = picture_and_panels(shape_of(mean, covariance, deviations=2.6))
     target_mean, target_covariance = arrays["target_mean"], arrays["target_covariance"]
     tokens, samples = arrays.get("tokens"), arrays.get("target_samples")
     if mean.shape[1] == 1:
@@ -100,32 +101,7 @@ def steering(arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any
         plot_convergence(arrays["history"], tolerance=config.tolerance, ax=bottom)
     else:
         plot_approach(ts, distances(mean, covariance, target_mean, target_covariance), ax=bottom)
-    return main.get_figure(root=True)  # pyright: ignore[reportReturnType]
-
-
-def _shape(arrays: dict[str, np.ndarray]) -> float:
-    """Width over height of what is to be drawn."""
-    mean, covariance = arrays["mean"], arrays["covariance"]
-    plane = path_plane(mean, covariance)
-    centres, spreads = plane.points(mean), plane.covariances(covariance)
-    reach = 2.6 * np.sqrt(np.maximum(np.diagonal(spreads, axis1=1, axis2=2), 0))
-    width, height = np.max(centres + reach, axis=0) - np.min(centres - reach, axis=0)
-    return float(width / height) if height > 0 else np.inf
-
-
-def _layout(shape: float) -> tuple[Axes, Axes, Axes]:
-    """Axes for a picture of this shape and two small panels."""
-    if shape > 1.5:
-        tall = float(np.clip(9.0 / shape, 3.0, 5.2))
-        figure = new_figure(tall + 3.5)
-        grid = figure.add_gridspec(2, 2, height_ratios=(tall, 2.5), wspace=0.06, hspace=0.06)
-        cells = grid[0, :], grid[1, 0], grid[1, 1]
-    else:
-        figure = new_figure(6.0)
-        grid = figure.add_gridspec(2, 2, width_ratios=(1.9, 1), wspace=0.06, hspace=0.08)
-        cells = grid[:, 0], grid[0, 1], grid[1, 1]
-    main, top, bottom = (figure.add_subplot(cell) for cell in cells)
-    return main, top, bottom
+    return figure
 
 
 def _headline(summary: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 BLUE, ROSE, GREEN, PURPLE, OCHRE, CYAN = "#4477aa", "#ee6677", "#228833", "#aa3377", "#b8a125", "#44a8cc"
 PALETTE = (BLUE, ROSE, GREEN, PURPLE, OCHRE, CYAN)
@@ -90,6 +90,15 @@ def time_axis(ax: Axes, ts: np.ndarray) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
 
 
+def tidy_log(ax: Axes) -> None:
+    """Plain numbers on a log axis that spans about a decade, where powers of ten would be too few."""
+    low, high = ax.get_ylim()
+    if ax.get_yscale() == "log" and high < 50 * low and low > 1e-4 and high < 1e5:
+        ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter(NullFormatter())
+
+
 def label_ends(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
     """Write (height, text, colour) right of the axes, at the ends of their curves but never on each other.
 
@@ -108,9 +117,9 @@ def label_ends(ax: Axes, entries: Sequence[tuple[float, str, str]]) -> None:
 
 
 def spread(heights: Sequence[float], *, gap: float, low: float = 0.03, high: float = 1.0) -> list[float]:
-    """The nearest heights (least squares) in the same order that are at least `gap` apart, in [low, high]."""
+    """The nearest heights in the same order (least squares) `gap` apart or more, in [low, high]."""
     order = sorted(range(len(heights)), key=lambda i: heights[i])
-    # Labels that touch form a block (sum of wanted positions of its lowest, number), which sits at their mean.
+    # Labels that touch form a block (sum of wanted bottom positions, number), which sits at their mean.
     blocks: list[list[float]] = []
     for rank, i in enumerate(order):
         blocks.append([heights[i] - gap * rank, 1])
