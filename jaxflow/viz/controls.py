@@ -1,0 +1,95 @@
+"""What did the controls do, and how did the search for them go? Norms over time, distance over iterations."""
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from jaxflow.viz.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    OCHRE,
+    PURPLE,
+    ROSE,
+    axes_or_new,
+    label_ends,
+    tidy_log,
+    time_axis,
+)
+
+COLORS = {"A": BLUE, "B": ROSE, "V": GREEN, "b": PURPLE}
+
+
+def plot_controls(
+    edges: Float[np.ndarray, " edges"], controls: dict[str, np.ndarray], *, ax: Axes | None = None
+) -> Axes:
+    """‖A‖, ‖B‖, ‖V‖ (Frobenius) and |b| of piecewise constant controls (k, ...), as steps over time."""
+    ax = axes_or_new(ax, height=3.5)
+    ends = []
+    for name, values in controls.items():
+        norms = np.sqrt(np.sum(values.reshape(len(values), -1) ** 2, axis=1))
+        color = COLORS.get(name, GREY)
+        ax.stairs(norms, edges, baseline=None, color=color, linewidth=1.8)
+        bars = "|" if name == "b" else r"\Vert "
+        ends.append((float(norms[-1]), f"${bars}{name}{bars}$", color))
+    time_axis(ax, edges)
+    ax.set(ylabel="norm", title="Controls")
+    ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
+    label_ends(ax, ends)
+    return ax
+
+
+def plot_convergence(
+    history: Float[np.ndarray, "i 2"], *, tolerance: float | None = None, ax: Axes | None = None
+) -> Axes:
+    """The objective and W₂ at each iteration on a log axis; values not finite and positive are gaps."""
+    ax = axes_or_new(ax, height=3.5)
+    ax.set_yscale("log")
+    shown = np.where(np.isfinite(history) & (history > 0), history, np.nan)
+    iteration = np.arange(len(history))
+    ends = []
+    for column, label, color in ((0, "objective", OCHRE), (1, "$W_2$", BLUE)):
+        values = shown[:, column]
+        present = values[np.isfinite(values)]
+        if present.size:
+            marker = "o" if present.size < 30 else None
+            ax.plot(iteration, values, color=color, marker=marker, markersize=3.5)
+            ends.append((float(present[-1]), label, color))
+    if tolerance is not None:
+        ax.axhline(tolerance, color=GREY, linestyle=(0, (4, 3)), linewidth=1.1)
+        ends.append((tolerance, "tolerance", GREY))
+    tidy_log(ax)
+    ax.set(xlim=(0, max(len(history) - 1, 1)), xlabel="iteration", title="Search")
+    ax.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+    label_ends(ax, ends)
+    return ax
+
+
+def plot_approach(
+    ts: Float[np.ndarray, " t"], distance: Float[np.ndarray, " t"], *, ax: Axes | None = None
+) -> Axes:
+    """The distance W₂ to the target along the path: the picture of a control that needed no search."""
+    ax = axes_or_new(ax, height=3.5)
+    ax.plot(ts, distance, color=BLUE)
+    time_axis(ax, ts)
+    ax.set(ylabel="$W_2$", title="Distance to the target")
+    ax.set_ylim(bottom=0)
+    return ax
+
+
+def distances(
+    mean: Float[np.ndarray, "t d"],
+    covariance: Float[np.ndarray, "t d d"],
+    target_mean: Float[np.ndarray, " d"],
+    target_covariance: Float[np.ndarray, "d d"],
+) -> Float[np.ndarray, " t"]:
+    """W₂² = |μ−μ₁|² + tr(Σ+Σ₁) − 2‖Σ^{½}Σ₁^{½}‖_*."""
+    cross = np.linalg.svd(_root(covariance) @ _root(target_covariance), compute_uv=False).sum(-1)
+    spread = np.trace(covariance, axis1=-2, axis2=-1) + np.trace(target_covariance) - 2 * cross
+    return np.sqrt(np.maximum(np.sum((mean - target_mean) ** 2, axis=-1) + spread, 0))
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    eigenvalues, vectors = np.linalg.eigh(covariance)
+    return (vectors * np.sqrt(np.maximum(eigenvalues, 0))[..., None, :]) @ np.swapaxes(vectors, -1, -2)

@@ -1,0 +1,42 @@
+"""Which figures does a run have? One function from its kind and arrays to named figures."""
+
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from jaxflow.viz.balance import balance
+from jaxflow.viz.energy import dissipation
+from jaxflow.viz.moments import moments
+from jaxflow.viz.snapshots import snapshots
+from jaxflow.viz.steering import steering
+from jaxflow.viz.style import STYLE
+
+
+def figures(
+    kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any
+) -> dict[str, Figure]:
+    """The figures of a run of this kind, by the names of their files.
+
+    Args:
+        kind: "particles" (`snapshots`, and with an energy balance `dissipation` and `balance`),
+            "moments" (`moments`), or "steer" (`steering`).
+        arrays: the arrays of the run. summary: its summary. config: its config, for geometry and tolerance.
+    """
+    with mpl.rc_context(STYLE):
+        match kind:
+            case "particles":
+                ts = arrays["ts"]
+                drawn = {"snapshots": snapshots(ts, arrays["points"], geometry=config.flow.geometry)}
+                if "energy" in arrays:
+                    drawn |= {"dissipation": dissipation(ts, arrays), "balance": balance(ts, arrays)}
+                return drawn
+            case "moments":
+                return {"moments": moments(arrays, summary)}
+            case "steer":
+                return {"steering": steering(arrays, summary, config)}
+            case _:
+                raise ValueError(
+                    f"no figures for runs of kind {kind!r}: expected particles, moments or steer"
+                )

@@ -1,0 +1,238 @@
+"""Figures: the right ones for each kind, with labels, without warnings, and nothing drawn after a blow-up."""
+
+import io
+from types import SimpleNamespace
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from jaxflow import viz
+from jaxflow.viz.controls import distances
+from jaxflow.viz.ellipses import ellipse, evenly
+from jaxflow.viz.globe import view
+from jaxflow.viz.plane import cloud_plane, path_plane
+from jaxflow.viz.snapshots import moments_shown
+from jaxflow.viz.style import label_ends, new_figure, spread
+
+RNG = np.random.default_rng(0)
+INTEGRALS = ("rate_integral", "slope_integral", "dt_energy_integral", "martingale")
+BALANCE = ("energy", "rate", "slope", *INTEGRALS, "residual", "slope_residual")
+
+
+def config(geometry: str = "sphere") -> SimpleNamespace:
+    return SimpleNamespace(
+        flow=SimpleNamespace(geometry=geometry), solve=SimpleNamespace(t1=1.0), tolerance=1e-3
+    )
+
+
+def covariances(t: int, d: int) -> np.ndarray:
+    L = np.eye(d) + 0.1 * np.cumsum(RNG.standard_normal((t, d, d)), axis=0)
+    return L @ np.swapaxes(L, 1, 2)
+
+
+def particles(*, d: int, n: int = 30, t: int = 12, paths: int = 1, balance: bool = True) -> dict:
+    points = RNG.standard_normal((n, d)) + np.cumsum(0.1 * RNG.standard_normal((t, n, d)), axis=0)
+    points /= np.linalg.norm(points, axis=-1, keepdims=True)
+    arrays = {"ts": np.linspace(0, 20, t), "points": points, "final_points": np.stack([points[-1]] * paths)}
+    if balance:
+        arrays |= {name: np.cumsum(RNG.standard_normal((paths, t)), axis=1) for name in BALANCE}
+        arrays["slope"] = np.abs(arrays["slope"])
+    return arrays
+
+
+def moments(*, d: int, t: int = 20, valid: int | None = None) -> dict:
+    covariance = covariances(t, d)
+    last = valid or t
+    covariance[last:] = covariance[last - 1]
+    eigenvalues = np.linalg.eigvalsh(covariance)
+    arrays = {"ts": np.linspace(0, 2, t), "valid": np.arange(t) < last}
+    arrays |= {"mean": np.cumsum(RNG.standard_normal((t, d)), axis=0), "covariance": covariance}
+    return arrays | {"eigenvalues": eigenvalues, "kappa": eigenvalues[:, -1].copy()}
+
+
+def steer(
+    *, d: int, t: int = 21, k: int = 4, history: int = 10, tokens: bool = True, samples: bool = False
+) -> dict:
+    ts = np.linspace(0, 1, t)
+    mean, covariance = np.linspace(0, 2, t)[:, None] * np.ones(d), covariances(t, d)
+    arrays = {"ts": ts, "mean": mean, "covariance": covariance, "edges": np.linspace(0, 1, k + 1)}
+    arrays |= {"target_mean": mean[-1], "target_covariance": covariance[-1]}
+    arrays |= {"controls.A": RNG.standard_normal((k, d, d)), "controls.b": RNG.standard_normal((k, d))}
+    arrays["history"] = 10.0 ** -np.arange(history)[:, None] * np.ones(2)
+    if history > 2:
+        arrays["history"][1] = np.inf
+        arrays["history"][-1, 1] = 0
+    if tokens:
+        arrays |= {
+            "tokens_ts": ts[::5],
+            "tokens": mean[::5, None] + RNG.standard_normal((len(ts[::5]), 80, d)),
+        }
+    if samples:
+        arrays["target_samples"] = mean[-1] + RNG.standard_normal((15, d))
+    return arrays
+
+
+def check(drawn: dict, names: set[str]) -> None:
+    """These figures, which can be drawn, with something on every axes that says what they show."""
+    assert set(drawn) == names
+    for figure in drawn.values():
+        figure.draw_without_rendering()
+        for ax in figure.axes:
+            titles = [ax.get_title(loc) for loc in ("left", "center", "right")]
+            assert any([*titles, ax.get_xlabel(), ax.get_ylabel()]), ax
+
+
+@pytest.mark.parametrize(
+    ("d", "geometry"), [(1, "euclidean"), (2, "sphere"), (3, "sphere"), (2, "euclidean"), (5, "sphere")]
+)
+def test_particles(d, geometry):
+    check(viz.figures("particles", particles(d=d, balance=False), {}, config(geometry)), {"snapshots"})
+
+
+@pytest.mark.parametrize(("paths", "t"), [(1, 12), (3, 2)])
+def test_particles_with_a_balance(paths, t):
+    check(
+        viz.figures("particles", particles(d=3, paths=paths, t=t), {}, config()),
+        {"snapshots", "dissipation", "balance"},
+    )
+
+
+def test_a_rate_that_is_never_positive_can_be_drawn():
+    arrays = particles(d=2, paths=2)
+    arrays["rate"] = -np.abs(arrays["rate"])
+    check(viz.figures("particles", arrays, {}, config()), {"snapshots", "dissipation", "balance"})
+
+
+@pytest.mark.parametrize(("d", "t"), [(1, 20), (2, 2), (4, 20)])
+def test_moments(d, t):
+    check(viz.figures("moments", moments(d=d, t=t), {"blowup_time": None}, config()), {"moments"})
+
+
+@pytest.mark.parametrize("valid", [1, 9])
+def test_nothing_is_drawn_after_a_blow_up(valid):
+    arrays = moments(d=2, valid=valid)
+    end = arrays["ts"][valid - 1] + 0.05
+    # Had it been drawn, this would show.
+    arrays["covariance"][valid:] = 1e8 * np.eye(2)
+    arrays["eigenvalues"][valid:] = arrays["kappa"][valid:, None] = 1e8
+    drawn = viz.figures("moments", arrays, {"blowup_time": float(end)}, config())
+    check(drawn, {"moments"})
+    plane, *panels = drawn["moments"].axes
+    assert max(np.abs([*plane.get_xlim(), *plane.get_ylim()])) < 1e3
+    for ax in panels:
+        assert ax.get_ylim()[1] < 1e7
+        # The dashed line at the blow-up itself has two points.
+        curves = [np.array(line.get_data()) for line in ax.lines if len(line.get_xdata()) == valid]
+        assert len(curves) >= 1
+        assert all(curve[0].max() < end and curve[1].max() < 1e7 for curve in curves)
+
+
+@pytest.mark.parametrize("d", [1, 2, 16])
+def test_steer(d):
+    check(
+        viz.figures("steer", steer(d=d, samples=d < 4), {"w2": 3e-4, "iterations": 9}, config()), {"steering"}
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{"history": 0}, {"t": 2, "tokens": False}, {"k": 1, "history": 1}, {"history": 2}]
+)
+def test_steer_at_the_edges(options):
+    summary = {"w2": 0.0, "iterations": 0}
+    check(viz.figures("steer", steer(d=2, **options), summary, config()), {"steering"})
+
+
+def test_the_title_tells_the_result():
+    figure = viz.figures("steer", steer(d=2), {"w2": 3.14e-4, "iterations": 57}, config())["steering"]
+    assert figure.axes[0].get_title("left") == r"Steered to $W_2 = 3.1\times 10^{-4}$ in 57 iterations"
+
+
+def test_unknown_kinds_are_refused():
+    with pytest.raises(ValueError, match="meanfield"):
+        viz.figures("meanfield", {}, {}, config())
+
+
+def test_drawing_leaves_the_settings_of_matplotlib_alone():
+    before = dict(mpl.rcParams)
+    viz.figures("moments", moments(d=2), {}, config())["moments"].savefig(io.BytesIO(), format="pdf")
+    assert dict(mpl.rcParams) == before
+
+
+def test_plots_draw_on_the_axes_given_or_on_their_own():
+    ax = new_figure(3.0).add_subplot()
+    assert viz.plot_globe(np.eye(3), ax=ax) is ax
+    assert viz.plot_energy(np.arange(3.0), np.ones((2, 3))) is not ax
+
+
+def test_the_ellipse_of_s_deviations():
+    mean, covariance = np.array([1.0, -2.0]), np.array([[2.0, 0.9], [0.9, 0.7]])
+    x = ellipse(mean, covariance, deviations=1.5) - mean
+    np.testing.assert_allclose(np.einsum("ni,ij,nj->n", x, np.linalg.inv(covariance), x), 1.5**2, atol=1e-12)
+    radius = np.linalg.norm(ellipse(mean, covariance, n=100_001) - mean, axis=1)
+    np.testing.assert_allclose(
+        [radius.min(), radius.max()], np.sqrt(np.linalg.eigvalsh(covariance)), rtol=1e-8
+    )
+
+
+def test_the_ellipse_of_rank_one_is_a_segment():
+    x = ellipse(np.zeros(2), np.array([[4.0, 2.0], [2.0, 1.0]]))
+    np.testing.assert_allclose(x @ [-1, 2], 0, atol=1e-7)
+    np.testing.assert_allclose(np.abs(x).max(0), [2, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("d", [3, 16])
+def test_the_plane_holds_the_shift_and_keeps_lengths(d):
+    mean, covariance = RNG.standard_normal((7, d)), covariances(7, d)
+    plane = path_plane(mean, covariance)
+    np.testing.assert_allclose(plane.axes @ plane.axes.T, np.eye(2), atol=1e-12)
+    y = plane.points(mean)
+    np.testing.assert_allclose(np.linalg.norm(mean[-1] - mean[0]) * np.array([1, 0]), y[-1] - y[0], atol=1e-9)
+    np.testing.assert_allclose(plane.covariances(covariance)[2], plane.axes @ covariance[2] @ plane.axes.T)
+
+
+def test_the_plane_of_a_start_without_spread():
+    plane = path_plane(np.eye(3)[:2], np.zeros((2, 3, 3)))
+    np.testing.assert_allclose(plane.axes @ plane.axes.T, np.eye(2), atol=1e-12)
+
+
+def test_principal_coordinates_find_the_plane_of_the_tokens():
+    frame = np.linalg.qr(RNG.standard_normal((5, 5)))[0][:2]
+    points = RNG.standard_normal((4, 50, 2)) * [3, 1] @ frame
+    plane = cloud_plane(points)
+    np.testing.assert_allclose(plane.points(points) @ plane.axes + plane.origin, points, atol=1e-12)
+
+
+def test_the_view_is_a_rotation():
+    np.testing.assert_allclose(view(np.eye(3)) @ view(np.eye(3)).T, np.eye(3), atol=1e-14)
+    assert np.linalg.det(view(np.eye(3))) == pytest.approx(1)
+
+
+def test_distances_to_the_target():
+    mean, covariance = np.array([[0.0, 0.0], [3.0, 4.0]]), np.stack([np.diag([4.0, 9.0]), np.eye(2)])
+    np.testing.assert_allclose(
+        distances(mean, covariance, mean[1], np.eye(2)), [np.sqrt(25 + 1 + 4), 0], atol=1e-7
+    )
+
+
+def test_the_moments_shown():
+    ts = np.linspace(0, 20, 801)
+    np.testing.assert_allclose(ts[moments_shown(ts)], [0, 1, 5, 16, 18, 20])
+    assert list(moments_shown(np.array([0.0, 3.0]))) == [0, 1]
+    assert list(evenly(np.array([0.0, 0.1, 0.2, 1.0]), 3)) == [0, 2, 3]
+
+
+@pytest.mark.parametrize("heights", [[0.5, 0.5, 0.5], [0.0, 1.0, 0.02], [0.9, 1.0, 0.95, 0.1], [0.3]])
+def test_labels_keep_apart_in_order(heights):
+    placed = np.array(spread(heights, gap=0.1))
+    order = np.argsort(heights, kind="stable")
+    assert np.all(np.diff(placed[order]) >= 0.1 - 1e-12)
+    assert placed.min() >= 0.03 - 1e-12
+    assert placed.max() <= 1 + 1e-12
+
+
+def test_labels_lie_at_the_ends_of_their_curves():
+    ax = new_figure(3.0).add_subplot()
+    ax.set(ylim=(1, 100), yscale="log")
+    label_ends(ax, [(10.0, "a", "black")])
+    assert ax.texts[0].xy == pytest.approx((1, 0.5))
