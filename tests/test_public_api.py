@@ -1,0 +1,78 @@
+"""The public names, all of them: adding or removing one is a decision, and shows here."""
+
+import subprocess
+import sys
+
+import jaxflow as jf
+
+TOP = {
+    "Cloud", "Dopri8", "Euclidean", "Euler", "Gaussian", "Heun", "InputError", "JaxflowError", "Kvaerno5",
+    "NumericalError", "Observe", "RK4", "Solution", "Sphere", "Status", "Tsit5", "UnreachableError", "solve",
+}  # fmt: skip
+
+ROOMS = {
+    "attention": {"AbstractKernel", "Chunked", "Dense", "Tilted"},
+    "control": {
+        "Plan", "Problem", "Search", "advance", "begin", "check_reachable", "constant_linear",
+        "constructive_controls", "effort", "make_plan", "steer",
+    },
+    "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
+    "gaussian": {
+        "Gaussian", "MomentFlow", "MomentReport", "linear", "moments", "scalar_blowup_time", "scalar_variance",
+    },
+    "geometry": {"AbstractGeometry", "Euclidean", "Sphere"},
+    "linalg": {"bures_gap", "factor_of", "polar", "safe_norm", "solve_lyapunov", "sqrtm", "symmetrize"},
+    "measures": {"Cloud", "Gaussian", "gauss_hermite", "sample"},
+    "particles": {
+        "AttentionFlow", "Balance", "Cloud", "balance", "count_clusters", "cross_polytope", "dissipation", "energy",
+        "equiangular", "equispaced", "gauss_hermite", "mobility", "octahedral", "sample", "uniform",
+        "von_mises_fisher",
+    },
+    "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
+    "scenarios": {"Check", "Result", "checks"},
+    "transport": {"wasserstein_gaussian", "wasserstein_squared"},
+    "weights": {
+        "AbstractSchedule", "Constant", "Function", "Layer", "OrnsteinUhlenbeck", "Oscillating", "Piecewise",
+        "Sampled", "make_layer", "random_heads",
+    },
+}  # fmt: skip
+
+
+def test_the_top_level_names_are_these():
+    assert set(jf.__all__) == TOP | set(ROOMS) | {"viz"}
+    assert all(getattr(jf, name) is not None for name in jf.__all__)
+    assert set(dir(jf)) == {*jf.__all__, "__version__"}
+
+
+def test_every_room_offers_these_names():
+    for room, names in ROOMS.items():
+        missing = [name for name in names if not hasattr(getattr(jf, room), name)]
+        assert not missing, (room, missing)
+
+
+def test_public_names_have_docstrings():
+    for room, names in ROOMS.items():
+        for name in names:
+            value = getattr(getattr(jf, room), name)
+            assert value.__doc__, (room, name)
+
+
+def test_importing_jaxflow_loads_no_jax_and_sets_nothing():
+    code = "import sys, jaxflow; assert not {'jax', 'matplotlib'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_solve_stays_the_function_after_its_package_is_imported():
+    import jaxflow.solve  # noqa: F401
+
+    assert callable(jf.solve)
+    assert jf.solve.__name__ == "solve"
+
+
+def test_an_unknown_name_is_an_attribute_error_that_lists_the_names():
+    try:
+        jf.sovle  # noqa: B018
+    except AttributeError as error:
+        assert "solve" in str(error)
+    else:
+        raise AssertionError("no error")
