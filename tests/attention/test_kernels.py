@@ -1,4 +1,4 @@
-"""The primitive (log m, a, second moments): kernels against the double loop, and against each other under AD."""
+"""The primitive (log m, a, second moments): against the double loop, and among themselves under AD."""
 
 import jax
 import jax.numpy as jnp
