@@ -50,6 +50,11 @@ class Retracted(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         """Of an implicit solver: diffrax sets its tolerances through the wrapper."""
         return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
 
+    @property
+    def scan_kind(self) -> Any:
+        """Of a Runge–Kutta solver: diffrax sets it through the wrapper for forward and direct derivatives."""
+        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
+
     def order(self, terms: Any) -> int | None:
         return self.solver.order(terms)
 
