@@ -55,7 +55,7 @@ def sqrtm(A: Float[Array, "d d"]) -> Float[Array, "d d"]:
     Smooth to every order where A > 0, equal eigenvalues included. Cost O(d³).
     """
     a, U = jnp.linalg.eigh(symmetrize(A))
-    return (U * jnp.sqrt(jnp.maximum(a, 0))) @ U.T
+    return (U * jnp.sqrt(jnp.maximum(a, 0))[None]) @ U.T
 
 
 @sqrtm.defjvp
@@ -96,4 +96,4 @@ def factor_of(Sigma: Float[Array, "d d"], rank: int) -> Float[Array, "d r"]:
     if rank == Sigma.shape[0]:
         return jnp.linalg.cholesky(symmetrize(Sigma))
     s, U = jnp.linalg.eigh(symmetrize(Sigma))
-    return U[:, -rank:] * jnp.sqrt(jnp.maximum(s[-rank:], 0))
+    return U[:, -rank:] * jnp.sqrt(jnp.maximum(s[-rank:], 0))[None]

@@ -1,1 +1,11 @@
-"""Puts this folder on the path, so that tests in every folder can use the helpers beside this file."""
+"""Settings for every test.
+
+Being here, this file also puts its folder on the path, so that tests can use the helpers beside it.
+"""
+
+import jax
+
+# float64, because most oracles are checked to 1e-10 or better. Rank promotion raises, because an (n,) array
+# that quietly meets an (h, n) one is how a wrong formula passes for a right one.
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")

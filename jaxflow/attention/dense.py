@@ -18,10 +18,10 @@ def tilt(
     first_row: Int[Array, ""] | int | None = None,
 ) -> Tilted:
     """All pairs of these queries with the cloud. `first_row` is the token index of query 0 when attention is causal."""
-    s = jnp.einsum("hnd,md->hnm", q, x) + log_w
+    s = jnp.einsum("hnd,md->hnm", q, x) + log_w[None, None]
     if first_row is not None:
-        seen = jnp.arange(x.shape[0]) <= first_row + jnp.arange(q.shape[1])[:, None]
-        s = jnp.where(seen, s, -jnp.inf)
+        seen = jnp.arange(x.shape[0])[None, :] <= first_row + jnp.arange(q.shape[1])[:, None]
+        s = jnp.where(seen[None], s, -jnp.inf)
     # The shift cancels exactly, so it needs no derivative.
     top = jax.lax.stop_gradient(jnp.max(s, axis=-1, keepdims=True))
     p = jnp.exp(s - top)

@@ -4,12 +4,17 @@ No attention (V = 0):  Σ(t) = e^{At} Σ₀ e^{Aᵀt},  μ(t) = e^{At}μ₀ + �
 One dimension, or commuting matrices, eigenvalue by eigenvalue:  ℓ' = 2aℓ + 2cℓ², c = vb.
 """
 
+from typing import TypeAlias
+
 import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, Float
 
 from jaxflow._typing import Real
 from jaxflow.measures import Gaussian
+
+Reals: TypeAlias = float | int | Float[Array, "*#b"]
+"""A number, or an array of them that broadcasts with the others."""
 
 
 def linear(start: Gaussian, A: Float[Array, "d d"], b: Float[Array, " d"], t: Real) -> Gaussian:
@@ -20,14 +25,14 @@ def linear(start: Gaussian, A: Float[Array, "d d"], b: Float[Array, " d"], t: Re
     return Gaussian(E[:d, :d] @ start.mean + E[:d, d], E[:d, :d] @ start.factor)
 
 
-def _phi(a: Array, t: Real) -> Array:
+def _phi(a: Array, t: Reals) -> Array:
     """(e^{2at} − 1)/(2a), continuous at a = 0 and differentiable there."""
     small = jnp.abs(a * t) < 1e-5
     safe = jnp.where(small, 1.0, a)
     return jnp.where(small, t * (1 + a * t * (1 + 2 * a * t / 3)), jnp.expm1(2 * safe * t) / (2 * safe))
 
 
-def scalar_variance(a: Real, c: Real, l0: Real, t: Real) -> Float[Array, "*b"]:
+def scalar_variance(a: Reals, c: Reals, l0: Reals, t: Reals) -> Float[Array, "*b"]:
     """ℓ(t) = ℓ₀ e^{2at} / (1 − 2cℓ₀ (e^{2at} − 1)/(2a)), the solution of ℓ' = 2aℓ + 2cℓ², ℓ(0) = ℓ₀.
 
     Valid before `scalar_blowup_time`. Source: arXiv:2606.07600, Riccati equation (1.1) in d = 1.
@@ -36,7 +41,7 @@ def scalar_variance(a: Real, c: Real, l0: Real, t: Real) -> Float[Array, "*b"]:
     return l0 * jnp.exp(2 * a * t) / (1 - 2 * c * l0 * _phi(a, t))
 
 
-def scalar_blowup_time(a: Real, c: Real, l0: Real) -> Float[Array, "*b"]:
+def scalar_blowup_time(a: Reals, c: Reals, l0: Reals) -> Float[Array, "*b"]:
     """t* = ln(1 + a/(cℓ₀))/(2a), 1/(2cℓ₀) at a = 0; inf where there is none (c ≤ 0, or a ≤ −cℓ₀).
 
     Golden: (a, c, ℓ₀) = (0.3, 1, 0.5) gives 0.7833393820762261.

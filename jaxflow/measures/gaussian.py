@@ -68,7 +68,7 @@ class Gaussian(eqx.Module):
         tokens has."""
         x = as_float(samples, "samples")
         check_shape(x, ("n", "d"), "samples")
-        centred = x - x.mean(0)
+        centred = x - x.mean(0, keepdims=True)
         return cls.from_covariance(x.mean(0), centred.T @ centred / x.shape[0])
 
     @property

@@ -14,7 +14,7 @@ from jaxflow.measures.gaussian import Gaussian
 def sample(gaussian: Gaussian, key: PRNGKey, *, n: int) -> Cloud:
     """n independent tokens x = μ + L z, z ~ N(0, I_r), of equal weight. Cost O(n d r)."""
     z = jax.random.normal(key, (n, gaussian.rank), gaussian.mean.dtype)
-    return Cloud(gaussian.mean + z @ gaussian.factor.T)
+    return Cloud(gaussian.mean[None] + z @ gaussian.factor.T)
 
 
 def gauss_hermite(gaussian: Gaussian, *, nodes: int) -> Cloud:
@@ -42,4 +42,4 @@ def gauss_hermite(gaussian: Gaussian, *, nodes: int) -> Cloud:
         return jnp.asarray(grid.reshape(-1, r), gaussian.mean.dtype)
 
     log_w = product(np.log(w / w.sum())).sum(-1)
-    return Cloud(gaussian.mean + product(z) @ gaussian.factor.T, log_w)
+    return Cloud(gaussian.mean[None] + product(z) @ gaussian.factor.T, log_w)

@@ -77,5 +77,5 @@ def ito(state: Cloud, terms: Terms, noise_var: Scalar) -> Scalar:
     assert tilted.second is not None
     x, c, w = state.points, head_average(terms.layer), state.weights
     S = tilted.second
-    square = jnp.sum(x * x, -1) * jnp.trace(S, axis1=-2, axis2=-1) + jnp.einsum("ik,hikl,il->hi", x, S, x)
+    square = jnp.sum(x * x, -1)[None] * jnp.trace(S, axis1=-2, axis2=-1) + jnp.einsum("ik,hikl,il->hi", x, S, x)
     return noise_var / 8 * jnp.einsum("h,i,hi,hi->", c, w, m, square)

@@ -120,14 +120,14 @@ class AttentionFlow(AbstractFlow):
         if layer.A is not None:
             u = u + x @ layer.A.T
         if layer.b is not None:
-            u = u + layer.b
+            u = u + layer.b[None]
         if tilted is not None and layer.V is not None and layer.mass is not None:
             c = layer.mass[:, None]
             if self.law == "unnormalized":
                 c = c * jnp.exp(tilted.log_m)
             elif self.law == "steepest":
                 m = jnp.exp(tilted.log_m)
-                c = c * m * jnp.sum(c / m, axis=0)
+                c = c * m * jnp.sum(c / m, axis=0, keepdims=True)
             u = u + sign_of(self.direction) * jnp.einsum("hn,hij,hnj->ni", c + 0 * tilted.log_m, layer.V, tilted.mean)
         return self.geometry.project(x, u)
 

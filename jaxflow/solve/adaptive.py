@@ -45,6 +45,16 @@ class Retracted(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
     def term_compatible_contr_kwargs(self) -> Any:
         return self.solver.term_compatible_contr_kwargs
 
+    @property
+    def root_finder(self) -> Any:
+        """Of an implicit solver: diffrax sets its tolerances through the wrapper."""
+        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def scan_kind(self) -> Any:
+        """Of a Runge–Kutta solver: diffrax sets it through the wrapper for forward and direct derivatives."""
+        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
+
     def order(self, terms: Any) -> int | None:
         return self.solver.order(terms)
 
@@ -130,7 +140,7 @@ def integrate(
         alive = status == Status.done
         end = jnp.where(alive, end, start)
         if flow.weights.edges:
-            z = (z[0], _after_jump(flow, observable, start, flow.join(z[0], rest), z[1], i, pieces[0], alive))
+            z = (z[0], _after_jump(flow, observable, start, flow.join(z[0], rest), z[1], i, int(pieces[0]), alive))
         sol = diffrax.diffeqsolve(
             diffrax.ODETerm(rhs),  # pyright: ignore[reportArgumentType]
             solver,

@@ -94,10 +94,10 @@ class Oscillating(AbstractDeterministic):
         return self
 
     def _harmonics(self) -> tuple[Array, Array, Array, Array]:
-        """F₀, C, ω and the head's own phase ψ_h = ψ + ω φ_h."""
+        """F₀, C, ω, each (1, d, d), and the head's own phase ψ_h = ψ + ω φ_h, (h, d, d)."""
         h = self.initial.heads
         phi = 2 * np.pi * np.arange(h) / h if self.phase == "spread" else np.zeros(h)
         F0, C, omega, psi = harmonics(self.initial.dim)
         shifted = psi + omega * phi[:, None, None]
-        F0, C, omega, shifted = (jnp.asarray(x, self.initial.dtype) for x in (F0, C, omega, shifted))
+        F0, C, omega, shifted = (jnp.asarray(x, self.initial.dtype) for x in (F0[None], C[None], omega[None], shifted))
         return F0, C, omega, shifted

@@ -43,7 +43,7 @@ class OrnsteinUhlenbeck(AbstractSchedule):
     """
 
     initial: Layer
-    mean: Float[Array, "*h d d"]
+    mean: Float[Array, "h d d"]
     noise_var: Float[Array, ""]
     edges: tuple[float, ...] = eqx.field(static=True)
 
@@ -54,9 +54,10 @@ class OrnsteinUhlenbeck(AbstractSchedule):
     ):
         self.initial = make_layer(D=initial, A=A, b=b, mass=mass)
         dtype, (h, d) = self.initial.dtype, (self.initial.heads, self.initial.dim)
-        self.mean = as_float(mean, "mean", dtype)
-        check_shape(self.mean, (d, d) if self.mean.ndim == 2 else (h, d, d), "mean")
-        check_symmetric(self.mean, "mean", "the heads stay symmetric only around a symmetric mean")
+        mean = as_float(mean, "mean", dtype)
+        check_shape(mean, (d, d) if mean.ndim == 2 else (h, d, d), "mean")
+        check_symmetric(mean, "mean", "the heads stay symmetric only around a symmetric mean")
+        self.mean = jnp.broadcast_to(mean, (h, d, d))
         check_positive(noise_var, "noise_var", "use `Constant` or `Function` for heads without noise")
         self.noise_var = jnp.asarray(noise_var, dtype)
         check_same_dtype({"initial": self.initial, "mean": self.mean})
