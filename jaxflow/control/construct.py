@@ -40,6 +40,6 @@ def constant_linear(start: Gaussian, target: Gaussian, *, t1: float, segments: i
     # ∫₀^{t₁} e^{as} ds = t₁ (e^{x} − 1)/x with x = a t₁ = log τ.
     x = jnp.where(jnp.abs(a * t1) < 1e-8, 1.0, a * t1)
     weight = t1 * jnp.where(jnp.abs(a * t1) < 1e-8, 1.0, jnp.expm1(x) / x)
-    A = (U * a) @ U.T
+    A = (U * a[None, :]) @ U.T
     b = U @ ((U.T @ (target.mean - T @ start.mean)) / weight)
     return Piecewise(A=jnp.tile(A, (segments, 1, 1)), b=jnp.tile(b, (segments, 1)), t1=t1)

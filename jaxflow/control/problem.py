@@ -32,6 +32,14 @@ def effort(weights: Piecewise) -> Scalar:
     )
 
 
+def check_allow(allow: str) -> None:
+    """Refuse a set of controls that is empty, repeats itself, or names something else than A, B, V, b."""
+    if not allow or not set(allow) <= set("ABVb") or len(set(allow)) != len(allow):
+        raise InputError(
+            "must name at least one control", where="allow", got=repr(allow), expected='letters of "ABVb", each once'
+        )
+
+
 @final
 class Problem(eqx.Module):
     """Start, target, and what may be used to get from one to the other.
@@ -54,10 +62,7 @@ class Problem(eqx.Module):
     dt: float | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        if not self.allow or not set(self.allow) <= set("ABVb") or len(set(self.allow)) != len(self.allow):
-            raise InputError(
-                "must name at least one control", where="allow", got=repr(self.allow), expected='letters of "ABVb"'
-            )
+        check_allow(self.allow)
         if self.segments < 1:
             raise InputError("must be at least 1", where="segments", got=self.segments)
         check_positive(self.t1, "t1")
@@ -69,7 +74,7 @@ class Problem(eqx.Module):
         shapes = {"A": (k, d, d), "B": (k, d, d), "V": (k, d, d), "b": (k, d)}
         controls = {name: jnp.zeros(shapes[name], dtype) for name in sorted(self.allow)}
         if "B" in controls:
-            controls["B"] = controls["B"] + 0.1 * jnp.eye(d, dtype=dtype)
+            controls["B"] = jnp.tile(0.1 * jnp.eye(d, dtype=dtype), (k, 1, 1))
         return controls
 
     def weights(self, controls: Controls) -> Piecewise:
@@ -119,7 +124,7 @@ def whitening(L: Float[Array, "d r"]) -> Float[Array, "d d"]:
     """The T with T L Lᵀ Tᵀ = diag(1, …, 1, 0, …, 0): L's pseudo-inverse, then its orthogonal complement over ‖L‖₂."""
     U, s, Vt = jnp.linalg.svd(L, full_matrices=True)
     r = s.shape[0]
-    return jnp.concatenate([(Vt.T / s) @ U[:, :r].T, U[:, r:].T / s[0]])
+    return jnp.concatenate([(Vt.T / s[None, :]) @ U[:, :r].T, U[:, r:].T / s[0]])
 
 
 def with_controls(problem: Problem, weights: Piecewise) -> Controls:

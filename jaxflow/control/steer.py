@@ -11,7 +11,7 @@ from jaxflow._checks import check_positive, is_concrete
 from jaxflow._typing import Count, Scalar
 from jaxflow.control.construct import constant_linear
 from jaxflow.control.optimise import METHODS, advance, begin
-from jaxflow.control.problem import Controls, Problem, with_controls
+from jaxflow.control.problem import Controls, Problem, check_allow, with_controls
 from jaxflow.control.problem import effort as effort_of
 from jaxflow.control.reachability import check_reachable
 from jaxflow.errors import InputError
@@ -89,6 +89,7 @@ def steer(
     Cost: per iteration a few solves of d(r+1) equations and their gradient; compiling takes 5 to 10 s. Works under
     jit and vmap (thousands of targets at once). Source: arXiv:2606.07600, §3.
     """
+    check_allow(allow)
     check_reachable(start, target, allow)
     if rtol is None and atol is None and dt is None and start.mean.dtype == jnp.float64:
         # An exact hit asks for moments that are exact to match.

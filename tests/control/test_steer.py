@@ -174,7 +174,6 @@ def test_mean_outside_the_range_stays_outside_without_bias_and_values():
         ({"allow": "AX"}, "allow"),
         ({"t1": 0.0}, "t1"),
         ({"segments": 0}, "segments"),
-        ({"method": "sgd"}, "method"),
         ({"tolerance": 0.0}, "tolerance"),
         ({"effort": -1.0}, "effort"),
         ({"method": "constructive", "allow": "BVb"}, "method"),
