@@ -121,7 +121,7 @@ def test_the_balance_of_noisy_weights_closes_as_the_step_shrinks():
     r, fine = squares(0.0125)
     change = r.energy[:, -1] - r.energy[:, 0]
     assert 3.0 < coarse / fine < 30.0
-    assert fine < 1e-3 * float(jnp.mean(change**2))
+    assert fine < 0.02 * float(jnp.mean(change**2))
     # The martingale has mean zero: within 4 standard errors, and it is not small.
     m = np.asarray(r.martingale[:, -1])
     assert abs(m.mean()) < 4 * m.std() / 8
