@@ -43,7 +43,11 @@ def inner(gradient, direction):
     return sum(float(jnp.sum(gradient[name] * direction[name])) for name in POINT)
 
 
-@pytest.mark.parametrize("options", [{"dt": 0.05}, {"rtol": 1e-10, "atol": 1e-10}], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize(
+    "options",
+    [{"dt": 0.05}, pytest.param({"rtol": 1e-10, "atol": 1e-10}, marks=pytest.mark.slow)],
+    ids=["fixed", "adaptive"],
+)
 def test_gradients_of_terminal_moments(options):
     value = eqx.filter_jit(lambda p: loss(p, **options))
     gradient = eqx.filter_jit(jax.grad(lambda p: loss(p, **options)))(POINT)
