@@ -1,5 +1,6 @@
 """The primitive (log m, a, second moments): against the double loop, and among themselves under AD."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,6 +34,7 @@ def test_kernels_against_the_double_loop(kernel, causal):
 def test_chunked_equals_dense_with_its_derivatives(block, causal):
     tangents = tuple(jnp.asarray(oracles.general(*x.shape, seed=5)) for x in (Q, X, W))
 
+    @eqx.filter_jit
     def both(kernel):
         def f(q, x, log_w):
             t = kernel(q, x, log_w, second=True, causal=causal)

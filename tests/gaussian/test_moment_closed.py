@@ -117,7 +117,7 @@ def test_commuting_layers_decouple_into_scalars():
 def test_the_riccati_link_for_v_a_multiple_of_the_identity():
     """V = vI: Σ = YX^{-1} with [X;Y]' = [[−Aᵀ, −2vB_s],[0, A]][X;Y], X(0) = I, Y(0) = Σ₀."""
     v, B = 0.4, oracles.general(3, 3, scale=0.4, seed=5)
-    L, t = oracles.general(3, 2, scale=0.6, seed=6), 0.8
+    L, t = oracles.general(3, 2, scale=0.6, seed=6), 0.4
     M = np.block([[-A.T, -v * (B + B.T)], [np.zeros((3, 3)), A]])
     XY = expm(M * t) @ np.vstack([np.eye(3), L @ L.T])
     end = run(

@@ -142,7 +142,9 @@ def test_moments_turn_with_the_space():
 
 
 def test_float32_stays_float32():
-    single = jax.tree.map(lambda x: x.astype(jnp.float32), (CASES["constant"][0], Gaussian(MEAN, np.eye(3))))
+    single = jax.tree.map(
+        lambda x: x.astype(jnp.float32), (CASES["constant"][0], Gaussian(jnp.asarray(MEAN), jnp.eye(3)))
+    )
     sol = run(*single, t1=0.5, dt=0.1, observe=moments, save_every=2)
     kinds = {x.dtype for x in jax.tree.leaves(sol) if jnp.issubdtype(x.dtype, jnp.floating)}
     assert kinds == {jnp.dtype(jnp.float32)}

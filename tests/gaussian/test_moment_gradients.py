@@ -16,8 +16,8 @@ pytestmark = pytest.mark.xdist_group("moment gradients")
 POINT = {
     "A": oracles.general(2, 3, 3, scale=0.4, seed=1),
     "b": oracles.general(2, 3, seed=2),
-    "B": oracles.general(2, 1, 3, 3, scale=0.4, seed=3),
-    "V": oracles.general(2, 1, 3, 3, scale=0.4, seed=4),
+    "B": oracles.general(2, 1, 3, 3, scale=0.2, seed=3),
+    "V": oracles.general(2, 1, 3, 3, scale=0.2, seed=4),
     "mean": oracles.general(3, seed=5),
     "factor": oracles.general(3, 2, scale=0.5, seed=6),
 }
@@ -43,14 +43,18 @@ def inner(gradient, direction):
     return sum(float(jnp.sum(gradient[name] * direction[name])) for name in POINT)
 
 
-@pytest.mark.parametrize("options", [{"dt": 0.05}, {"rtol": 1e-10, "atol": 1e-10}], ids=["fixed", "adaptive"])
+@pytest.mark.parametrize(
+    "options",
+    [{"dt": 0.05}, pytest.param({"rtol": 1e-10, "atol": 1e-10}, marks=pytest.mark.slow)],
+    ids=["fixed", "adaptive"],
+)
 def test_gradients_of_terminal_moments(options):
     value = eqx.filter_jit(lambda p: loss(p, **options))
     gradient = eqx.filter_jit(jax.grad(lambda p: loss(p, **options)))(POINT)
     forward = options if "dt" in options else {**options, "gradient": "forward"}
     push = eqx.filter_jit(lambda d: jax.jvp(lambda p: loss(p, **forward), (POINT,), (d,))[1])
     for direction in EACH:
-        difference = oracles.derivative(lambda t, d=direction: float(value(moved(d, t))), 0.0, step=5e-3)
+        difference = oracles.derivative(lambda t, d=direction: float(value(moved(d, t))), 0.0, step=2e-3)
         np.testing.assert_allclose(inner(gradient, direction), difference, rtol=1e-6)
         np.testing.assert_allclose(push(direction), difference, rtol=1e-6)
     np.testing.assert_allclose(push(DIRECTION), inner(gradient, DIRECTION), rtol=1e-8)

@@ -16,6 +16,8 @@ from jaxflow.particles import AttentionFlow, balance
 from jaxflow.solve import RK4, Euler, Tsit5, solve
 from jaxflow.weights import Constant, OrnsteinUhlenbeck
 
+pytestmark = pytest.mark.xdist_group("inputs")
+
 KEY = jax.random.key(0)
 TIED = Constant(D=oracles.symmetric(2, 3))
 TOKENS = AttentionFlow(TIED, direction="descend")
@@ -126,6 +128,7 @@ def test_refusals_of_a_flow(arguments, part):
         MomentFlow(TIED)
 
 
+@pytest.mark.slow
 def test_defaults_are_those_of_the_documentation():
     """With dt Runge–Kutta, without it Tsit5, for random weights Euler."""
     a, b = run(M, S, t1=0.2, dt=0.1), run(M, S, t1=0.2, dt=0.1, method=RK4())

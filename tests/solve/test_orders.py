@@ -9,6 +9,8 @@ from compiled import run
 
 from jaxflow.solve import RK4, Dopri8, Euler, Heun, Kvaerno5, Tsit5, make_grid
 
+pytestmark = pytest.mark.xdist_group("orders")
+
 
 def final(flow, start, **options):
     sol = run(flow, start, t1=1.0, **options)
@@ -44,7 +46,7 @@ def test_runge_kutta_and_diffrax_agree(exact, case):
     np.testing.assert_allclose(final(*CASES[case], method=RK4(), dt=2e-3), exact[case], atol=1e-10)
 
 
-@pytest.mark.parametrize("method", [Tsit5(), Dopri8(), Kvaerno5()])
+@pytest.mark.parametrize("method", [Tsit5(), Dopri8(), pytest.param(Kvaerno5(), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", ["moments", "sphere"])
 def test_adaptive_methods_meet_their_tolerance(exact, case, method):
     rtol = 1e-6 if isinstance(method, Kvaerno5) else 1e-9

@@ -15,6 +15,8 @@ from jaxflow.solve import RK4, Euler, Observe, begin, make_grid, march, solve
 from jaxflow.solve.observe import Nothing
 from jaxflow.weights import OrnsteinUhlenbeck, Piecewise
 
+pytestmark = pytest.mark.xdist_group("saving")
+
 
 def test_save_every_save_at_and_final_are_one_run():
     options = {"t1": 1.0, "dt": 0.1, "observe": lambda t, s: (t, s.mean)}
@@ -35,6 +37,7 @@ def test_save_every_save_at_and_final_are_one_run():
     np.testing.assert_array_equal(every.states.mean[0], problems.START.mean)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flow", [problems.moments, problems.layered])
 def test_adaptive_runs_pass_through_the_states_of_shorter_runs(flow):
     tight = {"rtol": 1e-11, "atol": 1e-11}
@@ -49,13 +52,15 @@ def test_adaptive_runs_pass_through_the_states_of_shorter_runs(flow):
 
 
 @pytest.mark.parametrize("t0", [0.25, 0.3])
-def test_a_run_may_start_late(t0):
-    """Also at an edge and within a piece; the layers are those of absolute time."""
-    for options in ({"dt": 2e-3}, {"rtol": 1e-11, "atol": 1e-11}):
-        first = run(problems.layered, problems.START, t1=t0, **options).final
-        rest = run(problems.layered, first, t0=t0, t1=1.0, **options).final
-        whole = run(problems.layered, problems.START, t1=1.0, **options).final
-        np.testing.assert_allclose(rest.factor, whole.factor, atol=1e-9)
+@pytest.mark.parametrize(
+    "options", [{"dt": 2e-3}, pytest.param({"rtol": 1e-11, "atol": 1e-11}, marks=pytest.mark.slow)]
+)
+def test_a_run_may_start_late(t0, options):
+    """Within a piece and at an edge; the layers are those of absolute time."""
+    first = run(problems.layered, problems.START, t1=t0, **options).final
+    rest = run(problems.layered, first, t0=t0, t1=1.0, **options).final
+    whole = run(problems.layered, problems.START, t1=1.0, **options).final
+    np.testing.assert_allclose(rest.factor, whole.factor, atol=1e-9)
 
 
 LAYERS = AttentionFlow(Piecewise(D=oracles.symmetric(6, 3).reshape(3, 2, 3, 3), t1=0.9), direction="ascend")

@@ -13,6 +13,8 @@ from jaxflow.gaussian import Gaussian, MomentFlow, moments, scalar_blowup_time, 
 from jaxflow.solve import Euler, Heun, Status, Tsit5
 from jaxflow.weights import Constant, Function, make_layer
 
+pytestmark = pytest.mark.xdist_group("statuses")
+
 A, C, L0 = 0.3, 1.0, 0.5
 SCALAR = MomentFlow(Constant(A=[[A]], B=[[C]], V=[[1.0]]))
 HALF = Gaussian(jnp.zeros(1), jnp.asarray([[np.sqrt(L0)]]))
@@ -42,6 +44,7 @@ def test_blow_up_is_a_result(options, accuracy):
     assert sol.raise_if_failed() is sol
 
 
+@pytest.mark.slow
 def test_the_blow_up_of_one_does_not_touch_the_others():
     """Nor their gradients: a batch with one member that blows up, differentiated as a whole."""
     sizes = jnp.asarray([0.1, 0.5, 0.05])
