@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array
 
 from jaxflow.errors import InputError
@@ -17,7 +18,7 @@ from jaxflow.errors import InputError
 
 def is_concrete(x: Any) -> bool:
     """Whether the values of x can be looked at (false under jit, vmap and grad)."""
-    return not isinstance(x, jax.core.Tracer | jax.ShapeDtypeStruct)
+    return not isinstance(x, Tracer | jax.ShapeDtypeStruct)
 
 
 def as_float(x: Any, where: str, dtype: Any = None) -> Array:

@@ -27,9 +27,8 @@ def effort(weights: Piecewise) -> Scalar:
     durations = jnp.diff(jnp.asarray(weights.edges))
     layer = weights.layers
     controls = [x for x in (layer.A, layer.B, layer.V, layer.b) if x is not None]
-    return sum(
-        (jnp.sum(durations.astype(x.dtype) * jnp.sum(x**2, axis=tuple(range(1, x.ndim)))) for x in controls), start=0.0
-    )
+    parts = [durations.astype(x.dtype) @ jnp.sum(x**2, axis=tuple(range(1, x.ndim))) for x in controls]
+    return jnp.sum(jnp.stack(parts))
 
 
 def check_allow(allow: str) -> None:

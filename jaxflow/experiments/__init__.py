@@ -20,9 +20,14 @@ def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
     # The runners load jax, and only the one that is asked for is needed.
     match experiment:
         case Particles():
-            from jaxflow.experiments.particles import job
+            from jaxflow.experiments import particles
+
+            return particles.job(experiment, folder=folder, precision=precision)
         case Moments():
-            from jaxflow.experiments.moments import job
+            from jaxflow.experiments import moments
+
+            return moments.job(experiment, folder=folder, precision=precision)
         case Steer():
-            from jaxflow.experiments.steer import job
-    return job(experiment, folder=folder, precision=precision)
+            from jaxflow.experiments import steer
+
+            return steer.job(experiment, folder=folder, precision=precision)

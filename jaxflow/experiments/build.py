@@ -52,7 +52,7 @@ def gaussian(table: GaussianTable, *, where: str, folder: Path, precision: str) 
         raise error.at(where) from None
 
 
-def cloud(table: token_tables.Tokens, key: Any, *, folder: Path, precision: str) -> Cloud:
+def cloud(table: Any, key: Any, *, folder: Path, precision: str) -> Cloud:
     """The tokens of a `[tokens]` table, drawn from the stream `tokens` of this key."""
     key, T = stream(key, "tokens"), token_tables
     match table:
@@ -76,10 +76,15 @@ def cloud(table: token_tables.Tokens, key: Any, *, folder: Path, precision: str)
         case T.GaussianTokens():
             return sample(gaussian(table, where="tokens", folder=folder, precision=precision), key, n=table.n)
         case T.Explicit():
-            points = jnp.asarray(explicit_points(table, folder=folder, precision=precision))
-            if table.weights is None:
-                return Cloud(points)
-            return Cloud.from_weights(points, jnp.asarray(table.weights, points.dtype))
+            return explicit(table, folder=folder, precision=precision)
+
+
+def explicit(table: token_tables.Explicit, *, folder: Path, precision: str) -> Cloud:
+    """The tokens written out in a config or in a file."""
+    points = jnp.asarray(explicit_points(table, folder=folder, precision=precision))
+    if table.weights is None:
+        return Cloud(points)
+    return Cloud.from_weights(points, jnp.asarray(table.weights, points.dtype))
 
 
 def schedule(
@@ -102,7 +107,7 @@ def schedule(
                 D=heads(table), B=array(table.B), V=array(table.V), A=array(table.A), b=array(table.b)
             )
         case W.Piecewise():
-            parts = {
+            parts: dict[str, Any] = {
                 name: np.stack([array(getattr(segment, name)) for segment in table.segments])
                 for name in ("D", "B", "V", "A", "b")
                 if getattr(table.segments[0], name) is not None

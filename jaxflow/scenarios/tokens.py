@@ -51,7 +51,7 @@ def _dirac_energy() -> float:
 def _cross_speed() -> float:
     """Largest speed of the four tokens (±a, ±b) with tanh(a²) = q tanh(q(1−a²)), D = diag(1, q)."""
     q = 0.9
-    a2 = brentq(lambda s: np.tanh(s) - q * np.tanh(q * (1 - s)), 0.0, 1.0, xtol=1e-15)
+    a2 = float(brentq(lambda s: np.tanh(s) - q * np.tanh(q * (1 - s)), 0.0, 1.0, xtol=1e-15))  # pyright: ignore[reportArgumentType]
     a, b = np.sqrt(a2), np.sqrt(1 - a2)
     cross = Cloud(jnp.array([[a, b], [-a, b], [a, -b], [-a, -b]]))
     flow = AttentionFlow(Constant(D=np.diag([1.0, q])), direction="descend")
@@ -72,6 +72,7 @@ def _oscillating_equation() -> float:
     """Largest entry of Ḋ − (F − D) at t = 1.7 for four spread heads in d = 3."""
     heads = Oscillating(initial=random_heads(jax.random.key(0), heads=4, dim=3), phase="spread")
     D = heads.at(1.7).B
+    assert D is not None
     return float(jnp.max(jnp.abs(heads.drift(1.7) - (heads.forcing(1.7) - D))))
 
 

@@ -11,77 +11,33 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
 from jaxflow._typing import Scalar
+from jaxflow.linalg import safe_norm
 from jaxflow.solve.flow import AbstractFlow
 from jaxflow.solve.grid import piece_at
 from jaxflow.solve.march import axpy, zero_integrals
 from jaxflow.solve.methods import AbstractAdaptive
 from jaxflow.solve.observe import AbstractObservable
+from jaxflow.solve.retracted import Retracted
 from jaxflow.solve.solution import End, Saved, Status
 
 BLOW_UP_HORIZON = 1e-10
 """Blow-up is declared once the time left falls below this fraction of the run."""
 
 
-class Retracted(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
-    """A diffrax solver whose every step ends with a retraction. Keeps the order, for vector fields that are smooth
-    near the space and tangent on it."""
-
-    solver: diffrax.AbstractSolver
-    retract: Any
-
-    @property
-    def term_structure(self) -> Any:
-        return self.solver.term_structure
-
-    @property
-    def interpolation_cls(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.solver.interpolation_cls
-
-    @property
-    def term_compatible_contr_kwargs(self) -> Any:
-        return self.solver.term_compatible_contr_kwargs
-
-    @property
-    def root_finder(self) -> Any:
-        """Of an implicit solver: diffrax sets its tolerances through the wrapper."""
-        return self.solver.root_finder  # pyright: ignore[reportAttributeAccessIssue]
-
-    @property
-    def scan_kind(self) -> Any:
-        """Of a Runge–Kutta solver: diffrax sets it through the wrapper for forward and direct derivatives."""
-        return self.solver.scan_kind  # pyright: ignore[reportAttributeAccessIssue]
-
-    def order(self, terms: Any) -> int | None:
-        return self.solver.order(terms)
-
-    def strong_order(self, terms: Any) -> Any:
-        return self.solver.strong_order(terms)
-
-    def error_order(self, terms: Any) -> Any:
-        return self.solver.error_order(terms)
-
-    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any) -> Any:
-        return self.solver.init(terms, t0, t1, y0, args)
-
-    def step(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any, solver_state: Any, made_jump: Any) -> Any:
-        (y, integrals), error, dense, state, result = self.solver.step(
-            terms, t0, t1, y0, args, solver_state, made_jump
-        )
-        return (self.retract(y), integrals), error, dense, state, result
-
-    def func(self, terms: Any, t0: Any, y0: Any, args: Any) -> Any:
-        return self.solver.func(terms, t0, y0, args)
+def _rms(x: PyTree) -> Scalar:
+    """Root mean square over all entries; 0, with derivative 0, at zero."""
+    flat, _ = ravel_pytree(x)
+    return safe_norm(flat) / max(flat.size, 1) ** 0.5
 
 
 def _error_norm(z: PyTree) -> Scalar:
     """The larger of the rms of the state and of the integrals: many tokens must not drown one integral's error."""
     y, integrals = z
-    norm = optx.rms_norm(y)
-    return jnp.maximum(norm, optx.rms_norm(integrals)) if jax.tree.leaves(integrals) else norm
+    return jnp.maximum(_rms(y), _rms(integrals)) if jax.tree.leaves(integrals) else _rms(y)
 
 
 ADJOINTS = {
@@ -158,9 +114,8 @@ def integrate(
             max_steps=max_steps,
             throw=False,
         )
-        z_saved, z_last = sol.ys
+        (_, (t_last,)), (z_saved, z_last) = sol.ts, sol.ys  # pyright: ignore[reportGeneralTypeIssues]
         z_last = jax.tree.map(lambda x: x[0], z_last)
-        t_last = sol.ts[1][0]
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(z_last)]))
         z_next = jax.tree.map(lambda new, old: jnp.where(alive & finite, new, old), z_last, z)
         fresh = _status(sol.result, finite)

@@ -102,7 +102,7 @@ def check_times(
     *,
     dt: float | None,
     save_every: int | None,
-    save_at: Sequence[float] | None,
+    save_at: Sequence[float] | np.ndarray | None,
     edges: Sequence[float],
 ) -> None:
     """Refuse times that make no run, each with the name of the argument at fault."""

@@ -13,15 +13,15 @@ import equinox as eqx
 class AbstractMethod(eqx.Module):
     """A one-step method for ẏ = f(t, y)."""
 
-    order: eqx.AbstractClassVar[int]
+    order: ClassVar[int]
 
 
 class AbstractFixed(AbstractMethod):
     """Explicit Runge–Kutta with a given step: k_i = f(t + c_i h, y + h Σ_j a_ij k_j), y ← y + h Σ_i b_i k_i."""
 
-    a: eqx.AbstractClassVar[tuple[tuple[float, ...], ...]]
-    b: eqx.AbstractClassVar[tuple[float, ...]]
-    c: eqx.AbstractClassVar[tuple[float, ...]]
+    a: ClassVar[tuple[tuple[float, ...], ...]]
+    b: ClassVar[tuple[float, ...]]
+    c: ClassVar[tuple[float, ...]]
 
 
 @final

@@ -23,21 +23,21 @@ class AbstractObservable(eqx.Module):
         return flow
 
     @abc.abstractmethod
-    def measure(self, flow: AbstractFlow, t: Real, state: Any, schedule: AbstractSchedule, noise: Any) -> PyTree:
+    def measure(self, flow: Any, t: Real, state: Any, schedule: AbstractSchedule, noise: Any) -> PyTree:
         """Values at one saved time. At an edge of the schedule the layer that ends there is meant."""
 
     def rates(
-        self, flow: AbstractFlow, t: Real, state: Any, schedule: AbstractSchedule, noise: Any, velocity: Any, terms: Any
+        self, flow: Any, t: Real, state: Any, schedule: AbstractSchedule, noise: Any, velocity: Any, terms: Any
     ) -> PyTree:
         """The integrands, as a pytree of scalars; None for nothing to integrate."""
         return None
 
-    def jump(self, flow: AbstractFlow, t: Real, state: Any, before: Layer, after: Layer) -> PyTree:
+    def jump(self, flow: Any, t: Real, state: Any, before: Layer, after: Layer) -> PyTree:
         """What a sudden change of layer adds to the integrals (structure of `rates`)."""
         return None
 
     def kick(
-        self, flow: AbstractFlow, state: Any, schedule: Any, noise: tuple[Any, Any], h: Real, terms: Any
+        self, flow: Any, state: Any, schedule: Any, noise: tuple[Any, Any], h: Real, terms: Any
     ) -> PyTree:
         """What the random part of the weights' step from noise[0] to noise[1] adds to the integrals."""
         return None
@@ -53,7 +53,7 @@ class Observe(AbstractObservable):
 
     function: Callable[[Any, Any], PyTree]
 
-    def measure(self, flow: AbstractFlow, t: Real, state: Any, schedule: AbstractSchedule, noise: Any) -> PyTree:
+    def measure(self, flow: Any, t: Real, state: Any, schedule: AbstractSchedule, noise: Any) -> PyTree:
         return self.function(t, state)
 
 
@@ -61,5 +61,5 @@ class Observe(AbstractObservable):
 class Nothing(AbstractObservable):
     """Watches nothing."""
 
-    def measure(self, flow: AbstractFlow, t: Real, state: Any, schedule: AbstractSchedule, noise: Any) -> PyTree:
+    def measure(self, flow: Any, t: Real, state: Any, schedule: AbstractSchedule, noise: Any) -> PyTree:
         return None

@@ -101,4 +101,4 @@ class OrnsteinUhlenbeck(AbstractSchedule):
         _, Ds = jax.lax.scan(step, D0, (jnp.arange(ts.shape[0] - 1), jnp.diff(ts)))
         D = jnp.concatenate([D0[None], Ds])
         layers = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), self.initial)
-        return Sampled(ts, eqx.tree_at(lambda layer: (layer.B, layer.V), layers, (D, D)))
+        return Sampled(ts=ts, layers=eqx.tree_at(lambda layer: (layer.B, layer.V), layers, (D, D)))

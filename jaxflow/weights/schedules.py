@@ -2,7 +2,7 @@
 
 import abc
 import collections.abc
-from typing import Any, TypeVar, final
+from typing import Any, ClassVar, final
 
 import equinox as eqx
 import jax
@@ -14,9 +14,6 @@ from jaxflow._typing import PRNGKey, Real, Scalar
 from jaxflow.errors import InputError
 from jaxflow.weights.layer import Layer, make_layer
 
-Noise = TypeVar("Noise")
-
-
 class AbstractSchedule(eqx.Module):
     """t ↦ Layer, smooth between the times in `edges`, possibly random.
 
@@ -27,7 +24,7 @@ class AbstractSchedule(eqx.Module):
     edges: eqx.AbstractVar[tuple[float, ...]]
     """Times between which the schedule is smooth, first and last included; empty: smooth everywhere."""
 
-    random: eqx.AbstractClassVar[bool]
+    random: ClassVar[bool]
     """Whether a key is needed."""
 
     @abc.abstractmethod
@@ -155,7 +152,7 @@ class Piecewise(AbstractDeterministic):
         return self.piece(i).at(t)
 
     def piece(self, i: Any) -> Held:
-        return Held(jax.tree.map(lambda x: x[i], self.layers))
+        return Held(layer=jax.tree.map(lambda x: x[i], self.layers))
 
 
 @final
