@@ -115,7 +115,7 @@ class Problem(eqx.Module):
 
     def verify(self, controls: Controls, **options: Any) -> Solution:
         """The moment flow under these controls, integrated more finely than the search did and by another method."""
-        tolerance = 1e-12 if self.start.mean.dtype == jnp.float64 else 1e-6
+        tolerance = 1e-13 if self.start.mean.dtype == jnp.float64 else 1e-6
         return self.simulate(controls, method=Dopri8(), dt=None, rtol=tolerance, atol=tolerance, **options)
 
 

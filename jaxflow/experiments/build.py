@@ -12,8 +12,8 @@ from jaxflow import particles, weights
 from jaxflow.attention import AbstractKernel, Chunked, Dense
 from jaxflow.errors import InputError
 from jaxflow.experiments.data import explicit_points, gaussian_data
-from jaxflow.experiments.schema import tokens as token_tables
-from jaxflow.experiments.schema import weights as weight_tables
+from jaxflow.experiments.schema import tokens as T
+from jaxflow.experiments.schema import weights as W
 from jaxflow.experiments.schema.gaussian import Gaussian as GaussianTable
 from jaxflow.experiments.schema.solve import Solve
 from jaxflow.geometry import Euclidean, Sphere
@@ -52,9 +52,9 @@ def gaussian(table: GaussianTable, *, where: str, folder: Path, precision: str) 
         raise error.at(where) from None
 
 
-def cloud(table: Any, key: Any, *, folder: Path, precision: str) -> Cloud:
+def cloud(table: T.Tokens, key: Any, *, folder: Path, precision: str) -> Cloud:
     """The tokens of a `[tokens]` table, drawn from the stream `tokens` of this key."""
-    key, T = stream(key, "tokens"), token_tables
+    key = stream(key, "tokens")
     match table:
         case T.Octahedral():
             return particles.octahedral(key, n=table.n, noise=table.noise)
@@ -79,7 +79,7 @@ def cloud(table: Any, key: Any, *, folder: Path, precision: str) -> Cloud:
             return explicit(table, folder=folder, precision=precision)
 
 
-def explicit(table: token_tables.Explicit, *, folder: Path, precision: str) -> Cloud:
+def explicit(table: T.Explicit, *, folder: Path, precision: str) -> Cloud:
     """The tokens written out in a config or in a file."""
     points = jnp.asarray(explicit_points(table, folder=folder, precision=precision))
     if table.weights is None:
@@ -88,11 +88,9 @@ def explicit(table: token_tables.Explicit, *, folder: Path, precision: str) -> C
 
 
 def schedule(
-    table: weight_tables.Weights, key: Any, *, dim: int, precision: str
+    table: W.Weights, key: Any, *, dim: int, precision: str
 ) -> weights.AbstractSchedule:
     """The schedule of a `[weights]` table; heads drawn at random come from the stream `heads` of this key."""
-    W = weight_tables
-
     def array(x: Any) -> Any:
         return None if x is None else np.asarray(x, precision)
 

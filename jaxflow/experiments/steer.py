@@ -97,11 +97,14 @@ class SteerJob:
             return control.begin(self.problem, controls, **{**self.search_options, "method": "gauss-newton"})
         return control.begin(self.problem, self.problem.zero_controls(), **self.search_options)
 
+    def _search_in(self, state: State) -> control.Search:
+        return jax.tree.map(jnp.asarray, from_arrays("search", self._first_search(), state))
+
     def advance(self, state: State) -> tuple[State, Progress]:
         if self.experiment.control.method == "constructive":
             return state, Progress(1, 1, "construction", {})
         total = self.search_options["iterations"]
-        search, history = from_arrays("search", self._first_search(), state), state["history"]
+        search, history = self._search_in(state), state["history"]
         before = int(search.iteration)
         search, new = _advance(
             self.problem,
@@ -115,11 +118,11 @@ class SteerJob:
         met = float(search.distance) <= self.experiment.tolerance
         done = int(search.iteration)
         total = done if met else total
-        metrics = {"iteration": int(search.iteration), "w2": float(search.distance), "objective": float(new[-1, 0])}
+        metrics = {"w2": float(search.distance), "objective": float(new[-1, 0])}
         return {**to_arrays("search", search), "history": history}, Progress(done, total, "iterations", metrics)
 
     def finish(self, state: State) -> Run:
-        search = from_arrays("search", self._first_search(), state)
+        search = self._search_in(state)
         problem, tolerance = self.problem, self.experiment.tolerance
         ts = np.linspace(0, problem.t1, SAVES)
         fine = _verify(problem, search.best, tuple(ts.tolist()))

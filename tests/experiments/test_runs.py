@@ -1,0 +1,178 @@
+"""The shipped configs, made small, through the engine: the summary's contract, resuming, figures on disk."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxflow.experiments import prepare
+from jaxflow.experiments.engine import Interrupted, execute
+from jaxflow.experiments.load import load
+from jaxflow.experiments.report import Quiet
+from jaxflow.experiments.request import new_run, resumed_run
+from jaxflow.io.arrays import load_arrays
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+SMALL = ["tokens.n=16", "weights.heads=2", "paths=2", "solve.t1=0.2", "solve.dt=0.01", "solve.save_every=2"]
+
+PARTICLES = {
+    "status", "energy_initial", "energy_final", "rate_integral", "slope_integral", "dt_energy_integral",
+    "martingale", "balance_residual", "rate_final", "slope_mean", "max_norm_error", "clusters",
+}  # fmt: skip
+MOMENTS = {"status", "t_final", "mean", "covariance", "rank", "blowup_time", "kappa_eff", "regime"}
+STEER = {"status", "w2", "residual", "effort", "iterations", "reachable"}
+
+
+def run(name, out, overrides=()):
+    """The run directory and summary of a shipped config."""
+    request = new_run(CONFIGS / name, overrides=overrides, out=out)
+    job = prepare(request.experiment, folder=request.folder, precision=request.precision)
+    execute(job, request, reporter=Quiet())
+    return request.run_dir, json.loads(request.run_dir.summary.read_text())
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("**/*.toml")), ids=lambda path: path.stem)
+def test_every_shipped_config_is_valid_and_describes_itself(path):
+    experiment = load(path)
+    description = prepare(experiment, folder=path.parent, precision="float64").describe()
+    assert all(isinstance(value, str) for value in description.values())
+
+
+@pytest.mark.parametrize("name", ["particles/s2_ou.toml", "particles/s2_oscillating.toml"])
+def test_particles_keep_the_contract_of_the_summary(name, tmp_path):
+    run_dir, summary = run(name, tmp_path / "run", SMALL)
+    assert summary.keys() >= PARTICLES
+    assert {f"{name}_std" for name in ("energy_final", "slope_mean")} <= summary.keys()
+    assert summary["status"] == "done"
+    assert summary["max_norm_error"] < 1e-12
+    arrays, _ = load_arrays(run_dir.arrays)
+    assert arrays["energy"].shape == (2, 11)
+    balance = arrays["energy"][:, -1] - arrays["energy"][:, 0] - arrays["dt_energy_integral"][:, -1]
+    balance += arrays["rate_integral"][:, -1] - arrays["martingale"][:, -1]
+    np.testing.assert_allclose(balance, arrays["residual"][:, -1], atol=1e-14)
+    assert {path.name for path in run_dir.figures.iterdir()} >= {"snapshots.png", "dissipation.png", "balance.pdf"}
+
+
+def test_adaptive_particles_close_their_balance(tmp_path):
+    _, summary = run("particles/layers.toml", tmp_path / "run", ["tokens.n=20", "solve.save_at=[0.0, 2.0, 4.0]"])
+    assert summary.keys() >= PARTICLES
+    assert abs(summary["balance_residual"]) < 1e-9
+    assert abs(summary["slope_balance_residual"]) > 1e-3
+
+
+def test_general_heads_run_without_a_balance(tmp_path):
+    config = tmp_path / "free.toml"
+    config.write_text("""
+kind = "particles"
+[tokens]
+kind = "gaussian"
+n = 12
+mean = [0.0, 0.0]
+covariance = [[1.0, 0.0], [0.0, 0.5]]
+[weights]
+kind = "constant"
+B = [[0.1, 0.4], [-0.2, 0.3]]
+V = [[-0.5, 0.0], [0.2, -0.5]]
+b = [1.0, 0.0]
+[flow]
+geometry = "euclidean"
+[solve]
+t1 = 0.5
+dt = 0.1
+""")
+    request = new_run(config, out=tmp_path / "run")
+    job = prepare(request.experiment, folder=request.folder, precision="float64")
+    summary = execute(job, request, reporter=Quiet()).summary
+    assert summary["status"] == "done"
+    assert summary["energy_final"] is None
+    assert summary["max_norm_error"] is None
+
+
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    whole, _ = run("particles/s2_ou.toml", tmp_path / "whole", SMALL)
+    request = new_run(CONFIGS / "particles/s2_ou.toml", overrides=SMALL, out=tmp_path / "cut")
+    job = prepare(request.experiment, folder=request.folder, precision="float64")
+    calls = []
+    advance = type(job).advance
+
+    def stop_after_four(self, state):
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return advance(self, state)
+
+    monkeypatch.setattr(type(job), "advance", stop_after_four)
+    with pytest.raises(Interrupted):
+        execute(job, request, reporter=Quiet())
+    monkeypatch.undo()
+    again = resumed_run(None, out=tmp_path / "cut")
+    execute(prepare(again.experiment, folder=again.folder, precision="float64"), again, reporter=Quiet())
+    first, second = (load_arrays(directory.arrays)[0] for directory in (whole, request.run_dir))
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    assert whole.summary.read_text() == request.run_dir.summary.read_text()
+    assert whole.metrics.read_text() == request.run_dir.metrics.read_text()
+
+
+def test_moments_report_the_blow_up_as_a_result(tmp_path):
+    run_dir, summary = run("moments/blow_up.toml", tmp_path / "run")
+    assert summary.keys() >= MOMENTS
+    assert summary["status"] == summary["regime"] == "blow_up"
+    assert abs(summary["blowup_time"] - 0.7833393820762261) < 1e-8
+    arrays, _ = load_arrays(run_dir.arrays)
+    assert all(np.isfinite(x).all() for x in arrays.values())
+    assert (run_dir.figures / "moments.png").stat().st_size > 10_000
+
+
+def test_moments_settle_when_attention_holds_back(tmp_path):
+    _, summary = run("moments/bounded.toml", tmp_path / "run", ["solve.t1=40"])
+    assert summary["status"] == "done"
+    assert summary["blowup_time"] is None
+    assert summary["regime"] == "settled"
+    # A Σ + Σ Aᵀ + VΣBΣ + (VΣBΣ)ᵀ = 0.
+    A, B, V, S = np.array([[0.3, 0.4], [-0.4, 0.2]]), np.diag([1.0, 1.5]), -0.8 * np.eye(2), np.array(summary["covariance"])
+    K = A + V @ S @ B
+    np.testing.assert_allclose(K @ S + S @ K.T, 0, atol=1e-8)
+
+
+def test_steering_in_closed_form_moves_the_measured_flowers(tmp_path):
+    run_dir, summary = run(
+        "steer/iris.toml",
+        tmp_path / "run",
+        ["control={t1=1.0, allow='Ab', method='constructive'}"],
+    )
+    assert summary.keys() >= STEER
+    assert summary["status"] == "done"
+    assert summary["w2"] < 1e-9
+    # A linear layer moves 50 flowers exactly as it moves their moments.
+    assert summary["tokens_n"] == 50
+    assert summary["tokens_w2"] < 1e-6
+    arrays, _ = load_arrays(run_dir.arrays)
+    assert arrays["tokens"].shape == (41, 50, 4)
+
+
+@pytest.mark.slow
+def test_the_quickstart_reaches_a_squared_distance_of_1e_6(tmp_path):
+    run_dir, summary = run("quickstart.toml", tmp_path / "run")
+    assert summary["status"] == "done"
+    assert summary["w2"] ** 2 <= 1e-6
+    assert summary["tokens_w2"] < 2 * summary["tokens_w2_of_samples"]
+    assert (run_dir.figures / "steering.png").stat().st_size > 50_000
+
+
+@pytest.mark.slow
+def test_iris_reaches_a_squared_distance_of_1e_6(tmp_path):
+    _, summary = run("steer/iris.toml", tmp_path / "run")
+    assert summary["status"] == "done"
+    assert summary["w2"] ** 2 <= 1e-6
+    assert summary["tokens_w2"] < 0.01
+
+
+@pytest.mark.slow
+def test_a_search_that_is_cut_short_says_so_and_what_to_do(tmp_path):
+    _, summary = run("quickstart.toml", tmp_path / "run", ["control.iterations=5", "tokens.n=0"])
+    assert summary["status"] == "not_converged"
+    assert "iterations" in summary["advice"]
+    assert "tokens_n" not in summary
