@@ -79,7 +79,7 @@ NAMES = {
 
 HOME = {name: room for room, names in NAMES.items() for name in names}
 
-__all__ = [*ROOMS, *HOME]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*ROOMS, *HOME]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
 __version__ = "0.1.0"
 
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 import jaxflow as jf
 
 TOP = {
@@ -70,9 +72,5 @@ def test_solve_stays_the_function_after_its_package_is_imported():
 
 
 def test_an_unknown_name_is_an_attribute_error_that_lists_the_names():
-    try:
+    with pytest.raises(AttributeError, match="solve"):
         jf.sovle  # noqa: B018
-    except AttributeError as error:
-        assert "solve" in str(error)
-    else:
-        raise AssertionError("no error")

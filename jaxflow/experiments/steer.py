@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxflow import control
-from jaxflow.errors import InputError
 from jaxflow.experiments import build
 from jaxflow.experiments.data import read_samples
 from jaxflow.experiments.job import Progress, Run, State

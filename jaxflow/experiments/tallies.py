@@ -27,7 +27,8 @@ def summarise(experiment: Particles, state: State, report: Balance | None) -> Ru
     """The Run of finished paths.
 
     Args:
-        state: `ts` (t,), `points` (t, n, d) of the first path, `final_points` (p, n, d), `outcome`, `t_end`, `steps` (p,).
+        state: `ts` (t,), `points` (t, n, d) of the first path, `final_points` (p, n, d); `outcome`, `t_end` and
+            `steps` (p,).
         report: the balance with fields (p, t), or None where it has no meaning; its keys are null then.
     """
     outcome = OUTCOMES[int(np.max(state["outcome"]))]

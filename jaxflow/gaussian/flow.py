@@ -60,7 +60,9 @@ class MomentFlow(AbstractFlow):
             )
         d = self.weights.at(0.0).dim
         if state.dim != d:
-            raise InputError("lives in another dimension than the weights", where="state", got=state.dim, expected=f"d = {d}")
+            raise InputError(
+                "lives in another dimension than the weights", where="state", got=state.dim, expected=f"d = {d}"
+            )
 
     def split(self, state: Gaussian) -> tuple[tuple[Array, Array], None]:
         return (state.mean, state.factor), None

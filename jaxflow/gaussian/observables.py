@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxflow._typing import Real
+from jaxflow.errors import InputError
 from jaxflow.gaussian.flow import MomentFlow, Terms
 from jaxflow.measures import Gaussian
 from jaxflow.solve import AbstractFlow, AbstractObservable
@@ -61,7 +62,13 @@ class Moments(AbstractObservable):
 
     def prepare(self, flow: Any, state: Any) -> Any:
         if not isinstance(flow, MomentFlow):
-            raise_not_moments(flow)
+            raise InputError(
+                "watches moment flows",
+                where="observe",
+                got=type(flow).__name__,
+                expected="MomentFlow",
+                fix="use jf.particles.balance for tokens",
+            )
         return flow
 
     def report(self, measured: Any, integrals: Any) -> MomentReport:
@@ -69,15 +76,5 @@ class Moments(AbstractObservable):
         return MomentReport(covariance, eigenvalues, kappa, integrals, rank)
 
 
-def raise_not_moments(flow: Any) -> None:
-    """Refuse a flow of tokens where one of moments is meant."""
-    from jaxflow.errors import InputError
-
-    raise InputError(
-        "watches moment flows", where="observe", got=type(flow).__name__, expected="MomentFlow",
-        fix="use jf.particles.balance for tokens",
-    )
-
-
 moments = Moments()
-"""Observe covariance, eigenvalues, κ_eff, log det and rank: `jf.solve(flow, start, t1=1.0, observe=jf.gaussian.moments)`."""
+"""Observe Σ, its eigenvalues, κ_eff, log det and rank: `jf.solve(flow, start, t1=1.0, observe=jf.gaussian.moments)`."""

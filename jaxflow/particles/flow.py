@@ -13,6 +13,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxflow._checks import is_concrete
 from jaxflow._typing import Real
 from jaxflow.attention import AbstractKernel, Dense, Tilted
 from jaxflow.errors import InputError
@@ -78,7 +79,9 @@ class AttentionFlow(AbstractFlow):
 
     def check(self, state: Any) -> None:
         if not isinstance(state, Cloud):
-            raise InputError("must be a Cloud of tokens", where="state", got=type(state).__name__, fix="jf.Cloud(points)")
+            raise InputError(
+                "must be a Cloud of tokens", where="state", got=type(state).__name__, fix="jf.Cloud(points)"
+            )
         if state.points.ndim != 2:
             raise InputError("must be a single cloud", where="state.points", got=state.points.shape, fix="use jax.vmap")
         d = self.weights.at(0.0).dim
@@ -128,7 +131,8 @@ class AttentionFlow(AbstractFlow):
             elif self.law == "steepest":
                 m = jnp.exp(tilted.log_m)
                 c = c * m * jnp.sum(c / m, axis=0, keepdims=True)
-            u = u + sign_of(self.direction) * jnp.einsum("hn,hij,hnj->ni", c + 0 * tilted.log_m, layer.V, tilted.mean)
+            c = sign_of(self.direction) * jnp.broadcast_to(c, tilted.log_m.shape)
+            u = u + jnp.einsum("hn,hij,hnj->ni", c, layer.V, tilted.mean)
         return self.geometry.project(x, u)
 
     def time_left(self, state: Cloud, terms: Terms) -> None:
@@ -138,8 +142,6 @@ class AttentionFlow(AbstractFlow):
 
 def check_on(geometry: AbstractGeometry, points: Array) -> None:
     """Refuse tokens off the sphere by more than rounding (they would be moved silently)."""
-    from jaxflow._checks import is_concrete
-
     if not is_concrete(points):
         return
     gap = float(jnp.max(geometry.violation(points)))

@@ -99,7 +99,7 @@ def march(
             for a_ij, k_j in zip(a_i, ks):
                 if a_ij != 0:
                     z_i = axpy(a_ij * h, k_j, z_i)
-            between = noise if c_i == 0 or noise is None else axpy(c_i, _minus(after, noise), noise)
+            between = noise if c_i == 0 or noise is None else axpy(c_i, axpy(-1, noise, after), noise)
             k_i, terms = stage(t + c_i * h, z_i[0], schedule, between)
             first_terms = terms if first_terms is None else first_terms
             ks.append(k_i)
@@ -135,10 +135,6 @@ def march(
         jnp.asarray(grid.ts, dtype),
     )
     return jax.lax.scan(block, carry, rows)
-
-
-def _minus(x: PyTree, y: PyTree) -> PyTree:
-    return jax.tree.map(lambda x, y: x - y, x, y)
 
 
 def _add_jump(

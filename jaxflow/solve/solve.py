@@ -76,7 +76,7 @@ def solve(
     given = {"dt": dt, "rtol": rtol, "atol": atol, "save_every": save_every, "key": key}
     _check_options(method, flow, jax.tree.leaves(state)[0].dtype, longest=max(abs(t0), abs(t1)), given=given)
     check_times(t0, t1, dt=dt, save_every=save_every, save_at=save_at, edges=edges)
-    observable = observe if isinstance(observe, AbstractObservable) else Nothing() if observe is None else Observe(observe)
+    observable = _observable(observe)
     flow = observable.prepare(flow, state)
 
     dtype = jax.tree.leaves(flow.split(state)[0])[0].dtype
@@ -123,6 +123,13 @@ def solve(
         final=jax.tree.map(lambda x: x[-1], saved.state),
         stats=end.stats,
     )
+
+
+def _observable(observe: AbstractObservable | Callable[[Any, Any], PyTree] | None) -> AbstractObservable:
+    """The observable that `observe` stands for."""
+    if isinstance(observe, AbstractObservable):
+        return observe
+    return Nothing() if observe is None else Observe(observe)
 
 
 def _choose(method: AbstractMethod | None, dt: float | None, random: bool) -> AbstractMethod:

@@ -59,7 +59,8 @@ def make_layer(
     Raises:
         InputError: shapes disagree, precisions mix, D is not symmetric, V without B, or nothing was given.
     """
-    given = {name: as_float(x, name) for name, x in dict(D=D, B=B, V=V, A=A, b=b, mass=mass).items() if x is not None}
+    parts = {"D": D, "B": B, "V": V, "A": A, "b": b, "mass": mass}
+    given = {name: as_float(x, name) for name, x in parts.items() if x is not None}
     if not given.keys() & {"D", "B", "A", "b"}:
         raise InputError("describe no layer", where="weights", expected="heads (D, or B and V) or a feed-forward A, b")
     if "D" in given and given.keys() & {"B", "V"}:

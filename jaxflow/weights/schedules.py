@@ -14,6 +14,7 @@ from jaxflow._typing import PRNGKey, Real, Scalar
 from jaxflow.errors import InputError
 from jaxflow.weights.layer import Layer, make_layer
 
+
 class AbstractSchedule(eqx.Module):
     """t ↦ Layer, smooth between the times in `edges`, possibly random.
 
