@@ -11,6 +11,9 @@ from jaxflow.attention.base import AbstractKernel, Tilted
 from jaxflow.attention.dense import tilt
 from jaxflow.errors import InputError
 
+PAIRS = 2**22
+"""Pairs of tokens and heads in a block of automatic size."""
+
 
 @final
 class Chunked(AbstractKernel):
@@ -18,16 +21,17 @@ class Chunked(AbstractKernel):
 
     Args:
         block: queries per block. Each block is one dense computation, so results do not depend on it beyond the
-            rounding of matrix products.
+            rounding of matrix products. None: as many as make four million pairs, so that small clouds are one
+            dense block and large ones need 32 MB (float64) at a time.
 
     Raises:
         InputError: block < 1.
     """
 
-    block: int = eqx.field(static=True, default=256)
+    block: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self) -> None:
-        if self.block < 1:
+        if self.block is not None and self.block < 1:
             raise InputError("must be at least 1", where="Chunked.block", got=self.block)
 
     def __call__(
@@ -40,8 +44,10 @@ class Chunked(AbstractKernel):
         causal: bool = False,
     ) -> Tilted:
         h, n, d = q.shape
-        block = min(self.block, n)
+        block = min(n, self.block or max(1, PAIRS // (h * x.shape[0])))
         count = -(-n // block)
+        if count == 1:
+            return tilt(q, x, log_w, second=second, first_row=0 if causal else None)
         padded = jnp.pad(q, ((0, 0), (0, count * block - n), (0, 0)))
         blocks = jnp.moveaxis(padded.reshape(h, count, block, d), 1, 0)
 

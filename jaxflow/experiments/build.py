@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxflow import particles, weights
-from jaxflow.attention import AbstractKernel, Chunked, Dense
+from jaxflow.attention import Chunked, Dense
 from jaxflow.errors import InputError
 from jaxflow.experiments.data import explicit_points, gaussian_data
 from jaxflow.experiments.schema import tokens as T
@@ -31,10 +30,6 @@ METHODS: dict[str, AbstractMethod] = {
 
 STREAMS = ("tokens", "heads", "noise")
 """Names of the random streams of one path; each is the root key folded with its place in this list."""
-
-DENSE_PAIRS = 2**22
-"""Above so many pairs of tokens and heads, attention runs a block of queries at a time."""
-
 
 def stream(key: Any, name: str) -> Any:
     """The random stream of this name."""
@@ -126,25 +121,15 @@ def schedule(
             )
 
 
-def kernel(name: str, *, n: int, heads: int) -> AbstractKernel:
-    """The attention kernel of this name; "auto" is dense while all pairs fit comfortably into memory."""
-    if name == "dense" or (name == "auto" and n * n * max(heads, 1) <= DENSE_PAIRS):
-        return Dense()
-    return Chunked(block=max(1, DENSE_PAIRS // (4 * n * max(heads, 1))))
-
-
-def attention_flow(
-    table: Any, weights: weights.AbstractSchedule, *, n: int
-) -> particles.AttentionFlow:
+def attention_flow(table: Any, weights: weights.AbstractSchedule) -> particles.AttentionFlow:
     """The flow of tokens of a `[flow]` table with these weights."""
     geometry = Sphere() if table.geometry == "sphere" else Euclidean()
-    heads = eqx.filter_eval_shape(weights.at, 0.0).heads
     return particles.AttentionFlow(
         weights,
         law=table.law,
         direction=table.direction,
         geometry=geometry,
-        kernel=kernel(table.kernel, n=n, heads=heads),
+        kernel=Dense() if table.kernel == "dense" else Chunked(),
         causal=table.causal,
     )
 

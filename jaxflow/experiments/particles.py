@@ -72,7 +72,7 @@ def gather(experiment: Particles, *, folder: Path, precision: str) -> Ensemble:
     n, dim = clouds[0].points.shape
     flows = [
         build.attention_flow(
-            experiment.flow, build.schedule(experiment.weights, key, dim=dim, precision=precision), n=n
+            experiment.flow, build.schedule(experiment.weights, key, dim=dim, precision=precision)
         )
         for key in keys
     ]

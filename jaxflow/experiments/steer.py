@@ -174,8 +174,7 @@ class SteerJob:
         n = tokens.points.shape[0]
         if n == 0:
             return Run({}, {})
-        kernel = build.kernel("auto", n=n, heads=1)
-        flow = AttentionFlow(plan.weights, geometry=Euclidean(), kernel=kernel)
+        flow = AttentionFlow(plan.weights, geometry=Euclidean())
         times = np.linspace(0, self.problem.t1, 41)
         sol = _move(flow, tokens, self.problem.t1, self.experiment.tokens.dt, tuple(times.tolist()))
         moved = np.asarray(sol.states.points)

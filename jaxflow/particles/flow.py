@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from jaxflow._checks import is_concrete
 from jaxflow._typing import Real
-from jaxflow.attention import AbstractKernel, Dense, Tilted
+from jaxflow.attention import AbstractKernel, Chunked, Tilted
 from jaxflow.errors import InputError
 from jaxflow.geometry import AbstractGeometry, Sphere
 from jaxflow.measures import Cloud
@@ -44,7 +44,7 @@ class AttentionFlow(AbstractFlow):
         law: "softmax", "unnormalized" or "steepest" (see the top of this file).
         direction: for tied heads: "descend" (V = −D) or "ascend" (V = D). Free heads have none.
         geometry: `Sphere()` or `Euclidean()`.
-        kernel: how the sums over pairs are done, `Dense()` or `Chunked()`.
+        kernel: how the sums over pairs are done: `Chunked()` in constant memory, `Dense()` all at once.
         causal: token i attends to tokens j ≤ i only.
         second: also compute the tilted second moments (observables switch this on when they need it).
 
@@ -60,7 +60,7 @@ class AttentionFlow(AbstractFlow):
     law: Law = eqx.field(static=True, default="softmax")
     direction: Direction | None = eqx.field(static=True, default=None)
     geometry: AbstractGeometry = Sphere()
-    kernel: AbstractKernel = Dense()
+    kernel: AbstractKernel = Chunked()
     causal: bool = eqx.field(static=True, default=False)
     second: bool = eqx.field(static=True, default=False)
 

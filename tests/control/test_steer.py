@@ -20,7 +20,8 @@ from jaxflow.transport import wasserstein_gaussian
 def gaussian(seed, d=2, r=None):
     rng = np.random.default_rng(seed)
     r = d if r is None else r
-    return Gaussian(jnp.asarray(rng.normal(size=d)), jnp.asarray(rng.normal(size=(d, r)) / np.sqrt(d) + 0.2 * np.eye(d, r)))
+    mean, L = rng.normal(size=d), rng.normal(size=(d, r)) / np.sqrt(d) + 0.2 * np.eye(d, r)
+    return Gaussian(jnp.asarray(mean), jnp.asarray(L))
 
 
 @pytest.mark.parametrize("d", [1, 2, 5])
