@@ -17,11 +17,14 @@ from jaxflow.io.rundir import Checkpoint, RunDirectory
 
 
 class Interrupted(JaxflowError):
-    """The user stopped a run; its checkpoint lies in `run_dir`."""
+    """The user stopped a run, before its end (its checkpoint lies in `run_dir`) or while its figures were drawn."""
 
-    def __init__(self, run_dir: RunDirectory) -> None:
+    def __init__(self, run_dir: RunDirectory, *, finished: bool = False) -> None:
         self.run_dir = run_dir
-        super().__init__(f"interrupted; to go on: jaxflow run --resume --out {run_dir.path}")
+        if finished:
+            super().__init__(f"interrupted; the results are complete; for the figures: jaxflow plot {run_dir.path}")
+        else:
+            super().__init__(f"interrupted; to go on: jaxflow run --resume --out {run_dir.path}")
 
 
 def execute(job: Job, request: Request, *, reporter: Reporter) -> Run:
@@ -37,7 +40,10 @@ def execute(job: Job, request: Request, *, reporter: Reporter) -> Run:
         reporter.close()
     run_dir = request.run_dir
     # The results are safe by now, and figures can be drawn again from them.
-    figures = draw(run_dir, request.experiment, arrays=run.arrays, summary=run.summary)
+    try:
+        figures = draw(run_dir, request.experiment, arrays=run.arrays, summary=run.summary)
+    except KeyboardInterrupt:
+        raise Interrupted(run_dir, finished=True) from None
     reporter.finished(run, run_dir, figures)
     return run
 

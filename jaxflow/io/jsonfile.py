@@ -27,12 +27,12 @@ def plain(value: Any) -> Any:
 
 def one_line(value: Any) -> str:
     """`value` as JSON on a single line."""
-    return json.dumps(plain(value), allow_nan=False)
+    return json.dumps(plain(value), allow_nan=False, ensure_ascii=False)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path` as indented JSON, atomically."""
-    write_text(path, json.dumps(plain(value), allow_nan=False, indent=2) + "\n")
+    write_text(path, json.dumps(plain(value), allow_nan=False, ensure_ascii=False, indent=2) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
