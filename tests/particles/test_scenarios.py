@@ -1,5 +1,6 @@
 """Neighbouring results with exact answers, followed by the particle solver."""
 
+import diffrax
 import jax.numpy as jnp
 import numpy as np
 import oracles
@@ -12,6 +13,7 @@ from jaxflow.geometry import Sphere
 from jaxflow.measures import Cloud
 from jaxflow.particles import AttentionFlow, equiangular
 from jaxflow.solve import Dopri8, Euler, Heun, Tsit5
+from jaxflow.solve.adaptive import Retracted
 from jaxflow.weights import Constant, Oscillating
 
 pytestmark = pytest.mark.xdist_group("scenarios")
@@ -76,6 +78,21 @@ def test_tokens_stay_on_the_sphere(law, method):
     assert float(Sphere().violation(sol.states.points).max()) < 1e-12
     assert float(Sphere().violation(sol.final.points).max()) < 1e-12
     assert float(jnp.abs(sol.final.points - sol.states.points[0]).max()) > 0.1
+
+
+def test_adaptive_steps_end_on_the_sphere():
+    """Each step, not only each saved state: the retraction of what the solver alone would do."""
+    flow = AttentionFlow(Constant(D=np.eye(3)), direction="descend")
+    x, layer = jnp.asarray(oracles.unit_rows(6, 3)), flow.weights.at(0.0)
+    term = diffrax.ODETerm(lambda t, z, _: (flow.field(t, Cloud(z[0]), layer)[0], None))
+
+    def one_step(solver):
+        begin = solver.init(term, 0.0, 1.0, (x, None), None)
+        return solver.step(term, 0.0, 1.0, (x, None), None, begin, False)[0][0]
+
+    plain, retracted = one_step(diffrax.Tsit5()), one_step(Retracted(diffrax.Tsit5(), Sphere().retract))
+    assert float(Sphere().violation(plain).max()) > 1e-6
+    np.testing.assert_allclose(retracted, Sphere().retract(plain), atol=1e-15)
 
 
 def test_descending_tokens_spread_and_ascending_ones_meet():

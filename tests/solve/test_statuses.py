@@ -10,7 +10,7 @@ from compiled import run
 
 from jaxflow.errors import NumericalError
 from jaxflow.gaussian import Gaussian, MomentFlow, moments, scalar_blowup_time, scalar_variance
-from jaxflow.solve import Euler, Heun, Status, Tsit5
+from jaxflow.solve import Euler, Heun, Status, Tsit5, adaptive, solve
 from jaxflow.weights import Constant, Function, make_layer
 
 pytestmark = pytest.mark.xdist_group("statuses")
@@ -42,6 +42,15 @@ def test_blow_up_is_a_result(options, accuracy):
     np.testing.assert_array_equal(sol.states.factor[4:], jnp.stack([sol.final.factor] * 2))
     assert float(sol.final.factor[0, 0]) > 10
     assert sol.raise_if_failed() is sol
+
+
+def test_the_time_left_at_the_last_step_is_counted(monkeypatch):
+    """Without A, ℓ = 1/(2c(t* − t)), and tr Σ/(2 tr QΣ) = 1/(2cℓ) = t* − t exactly, at any distance."""
+    monkeypatch.setattr(adaptive, "BLOW_UP_HORIZON", 1e-2)
+    flow = MomentFlow(Constant(B=[[C]], V=[[1.0]]))
+    sol = eqx.filter_jit(lambda start: solve(flow, start, t1=4.0, rtol=1e-10, atol=1e-10))(HALF)
+    np.testing.assert_allclose(sol.t_end, 1.0, rtol=1e-8)
+    assert float(sol.final.factor[0, 0]) ** 2 < 1e6
 
 
 @pytest.mark.slow
