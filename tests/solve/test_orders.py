@@ -15,6 +15,7 @@ pytestmark = pytest.mark.xdist_group("orders")
 def final(flow, start, **options):
     sol = run(flow, start, t1=1.0, **options)
     assert sol.outcome == "done"
+    assert bool(sol.valid.all())
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(sol.final)])
 
 

@@ -43,6 +43,7 @@ def test_adaptive_runs_pass_through_the_states_of_shorter_runs(flow):
     tight = {"rtol": 1e-11, "atol": 1e-11}
     long = run(flow, problems.START, t1=1.0, save_at=[0.0, 0.2, 0.3, 0.5, 0.7, 1.0], **tight)
     np.testing.assert_array_equal(long.states.mean[0], problems.START.mean)
+    assert bool(long.valid.all())
     # Saved states come from dense output, one order less accurate than the steps.
     short = run(flow, problems.START, t1=0.7, **tight)
     np.testing.assert_allclose(long.states.factor[4], short.final.factor, atol=1e-8)

@@ -11,7 +11,7 @@ from compiled import run
 from jaxflow.errors import NumericalError
 from jaxflow.gaussian import Gaussian, MomentFlow, moments, scalar_blowup_time, scalar_variance
 from jaxflow.solve import Euler, Heun, Status, Tsit5, adaptive, solve
-from jaxflow.weights import Constant, Function, make_layer
+from jaxflow.weights import Constant, Function, Piecewise, make_layer
 
 pytestmark = pytest.mark.xdist_group("statuses")
 
@@ -42,6 +42,34 @@ def test_blow_up_is_a_result(options, accuracy):
     np.testing.assert_array_equal(sol.states.factor[4:], jnp.stack([sol.final.factor] * 2))
     assert float(sol.final.factor[0, 0]) > 10
     assert sol.raise_if_failed() is sol
+
+
+@pytest.mark.parametrize(
+    ("options", "accuracy"),
+    [({"dt": 1e-3}, 1e-3), ({"rtol": 1e-10, "atol": 1e-10}, 1e-8)],
+    ids=["fixed", "adaptive"],
+)
+def test_a_run_that_blows_up_in_one_layer_does_not_go_on_in_the_next(options, accuracy):
+    """ℓ' = 2ℓ², ℓ(0) = ½ has ℓ = 1/(2(1 − t)) and t* = 1, in the second of three layers; the last decays."""
+    flow = MomentFlow(
+        Piecewise(
+            A=np.array([0, 0, -5.0])[:, None, None],
+            B=np.ones((3, 1, 1)),
+            V=np.ones((3, 1, 1)),
+            durations=[0.6, 0.8, 0.6],
+        )
+    )
+    times = [0.0, 0.5, 0.6, 0.9, 1.2, 1.4, 1.7, 2.0]
+    sol = run(flow, HALF, t1=2.0, save_at=times, observe=moments, **options)
+    assert sol.outcome == "blow_up"
+    np.testing.assert_allclose(sol.t_end, 1.0, rtol=accuracy)
+    np.testing.assert_array_equal(sol.valid, np.asarray(times) < 1)
+    variance = sol.states.factor[:4, 0, 0] ** 2
+    np.testing.assert_allclose(variance, 0.5 / (1 - np.asarray(times[:4])), rtol=1e-6)
+    for saved in (sol.states.factor, sol.observables.log_det_growth, sol.observables.covariance):
+        assert bool(jnp.isfinite(saved).all())
+        np.testing.assert_array_equal(saved[4:], jnp.stack([saved[-1]] * 4))
+    assert float(sol.final.factor[0, 0]) > 10
 
 
 def test_the_time_left_at_the_last_step_is_counted(monkeypatch):
@@ -87,6 +115,19 @@ def test_running_out_of_steps():
     with pytest.raises(NumericalError, match=r"(?s)status: max_steps.*raise max_steps") as info:
         sol.raise_if_failed()
     assert info.value.status == "max_steps"
+
+
+def test_running_out_of_steps_in_one_layer_ends_the_run():
+    """The first layer turns fast and needs many steps; the second, which rests, must not report success."""
+    turn = np.array([[0.0, 80.0], [-80.0, 0.0]])
+    flow = MomentFlow(Piecewise(A=np.stack([turn, 0 * turn]), t1=2.0))
+    start = Gaussian(jnp.asarray([1.0, 0.0]), jnp.eye(2))
+    sol = run(flow, start, t1=2.0, max_steps=10, rtol=1e-10, atol=1e-10, save_at=[0.0, 1.0, 1.5, 2.0])
+    assert sol.outcome == "max_steps"
+    t = float(sol.t_end)
+    assert 0 < t < 1
+    np.testing.assert_array_equal(sol.valid, [True, False, False, False])
+    np.testing.assert_allclose(sol.final.mean, [np.cos(80 * t), -np.sin(80 * t)], atol=1e-6)
 
 
 def test_no_longer_finite():
