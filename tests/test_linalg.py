@@ -29,7 +29,7 @@ def test_sqrtm_counts_negative_rounding_as_zero():
 
 
 def test_derivative_of_sqrtm_where_all_eigenvalues_are_equal():
-    # (aI + tE)^½ = √a (I + tE/(2a) − t²E²/(8a²) + …)
+    # (aI + t·E)^½ = √a (I + t·E/(2a) − t²E²/(8a²) + …)
     a, E = 1.7, jnp.asarray(oracles.symmetric(1, 3)[0])
 
     def path(t):
@@ -118,7 +118,7 @@ def test_bures_gap_at_coincidence_is_rounding():
 
 
 def test_hessian_of_bures_where_all_eigenvalues_are_equal():
-    # |(I+tE) − R|² = t²|sym E|² + O(t³): motions that only rotate the factor cost nothing.
+    # |(I+t·E) − R|² = t²|sym E|² + O(t³): motions that only rotate the factor cost nothing.
     E = jnp.asarray(oracles.general(3, 3, seed=6))
 
     def squared(t):
