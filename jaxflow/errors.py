@@ -20,9 +20,7 @@ class InputError(JaxflowError, ValueError):
         fix: what to do.
     """
 
-    def __init__(
-        self, what: str, *, where: str = "", got: object = "", expected: str = "", fix: str = ""
-    ) -> None:
+    def __init__(self, what: str, *, where: str = "", got: object = "", expected: str = "", fix: str = "") -> None:
         self.what, self.where, self.got, self.expected, self.fix = what, where, got, expected, fix
         super().__init__(self._message())
 

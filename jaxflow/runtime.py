@@ -72,8 +72,7 @@ def _jax_version() -> Finding:
         "jax",
         jaxlib not in WRONG_JAXLIB,
         f"jax {jax}, jaxlib {jaxlib}",
-        "this jaxlib returns wrong numbers on x86 CPUs (jax-ml/jax#39103): "
-        "pip install 'jax!=0.10.2,!=0.11.0,!=0.11.1'",
+        "this jaxlib returns wrong numbers on x86 CPUs (jax-ml/jax#39103): pip install 'jax!=0.10.2,!=0.11.0,!=0.11.1'",
     )
 
 

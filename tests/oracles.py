@@ -44,9 +44,7 @@ def energy(x, w, heads):
     """E = ½ Σ_h c̄_h Σ_ij w_i w_j e^{⟨D_h x_i, x_j⟩} for heads [(c, D), ...]."""
     total = sum(c for c, _ in heads)
     pairs = ((i, j) for i in range(len(x)) for j in range(len(x)))
-    return sum(
-        0.5 * c / total * w[i] * w[j] * math.exp((D @ x[i]) @ x[j]) for i, j in pairs for c, D in heads
-    )
+    return sum(0.5 * c / total * w[i] * w[j] * math.exp((D @ x[i]) @ x[j]) for i, j in pairs for c, D in heads)
 
 
 def moments(mean, covariance, layer_at, times, *, edges=()):

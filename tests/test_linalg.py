@@ -51,9 +51,7 @@ def test_derivatives_of_sqrtm_against_differences_forward_and_reverse():
     exact = oracles.derivative(lambda t: np.sum(C * sqrtm(A + t * E).real), 0.1, step=3e-3)
     np.testing.assert_allclose(jax.jacfwd(f)(0.1), exact, rtol=1e-9)
     np.testing.assert_allclose(jax.grad(f)(0.1), exact, rtol=1e-9)
-    np.testing.assert_allclose(
-        jax.grad(jax.grad(f))(0.1), oracles.derivative(jax.grad(f), 0.1, step=1e-2), rtol=1e-8
-    )
+    np.testing.assert_allclose(jax.grad(jax.grad(f))(0.1), oracles.derivative(jax.grad(f), 0.1, step=1e-2), rtol=1e-8)
 
 
 def test_solve_lyapunov_against_scipy():
@@ -125,9 +123,7 @@ def test_hessian_of_bures_where_all_eigenvalues_are_equal():
         return jnp.sum(linalg.bures_gap(jnp.eye(3) + t * E, jnp.eye(3)) ** 2)
 
     np.testing.assert_allclose(jax.grad(squared)(0.0), 0.0, atol=1e-15)
-    np.testing.assert_allclose(
-        jax.grad(jax.grad(squared))(0.0), 2 * jnp.sum(linalg.symmetrize(E) ** 2), rtol=1e-12
-    )
+    np.testing.assert_allclose(jax.grad(jax.grad(squared))(0.0), 2 * jnp.sum(linalg.symmetrize(E) ** 2), rtol=1e-12)
 
 
 def test_safe_norm_has_derivative_zero_at_zero():

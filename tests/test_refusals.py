@@ -48,7 +48,5 @@ print("all refused")
 
 
 def test_mistakes_are_refused_without_the_type_checker():
-    done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False, timeout=120)
     assert "all refused" in done.stdout, done.stderr

@@ -39,9 +39,7 @@ def test_doctor_names_a_jaxlib_that_computes_wrong(monkeypatch, version):
 
 
 def in_a_fresh_process(code):
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
-    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_configure_sets_precision_and_refuses_absent_platforms(tmp_path):

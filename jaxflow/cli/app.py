@@ -42,9 +42,7 @@ def run(
         Path | None, Option(metavar="DIR", help="The run directory; if absent, runs/NAME, numbered.")
     ] = None,
     resume: Annotated[bool, Option("--resume", help="Go on with the interrupted run in --out.")] = False,
-    platform: Annotated[
-        Platform | None, Option(help="Where to compute; if absent, on the best device.")
-    ] = None,
+    platform: Annotated[Platform | None, Option(help="Where to compute; if absent, on the best device.")] = None,
     precision: Annotated[Precision | None, Option(help="Width of numbers; if absent, float64.")] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Check and describe, but run nothing.")] = False,
     quiet: Annotated[bool, Option("--quiet", help="Print only the run directory.")] = False,
@@ -76,12 +74,8 @@ def list_() -> None:
 
 @app.command()
 def verify(
-    only: Annotated[
-        str | None, Option(metavar="NAME", help="Part of a check's name, or a pattern with *.")
-    ] = None,
-    json_file: Annotated[
-        Path | None, Option("--json", metavar="FILE", help="Write the results here.")
-    ] = None,
+    only: Annotated[str | None, Option(metavar="NAME", help="Part of a check's name, or a pattern with *.")] = None,
+    json_file: Annotated[Path | None, Option("--json", metavar="FILE", help="Write the results here.")] = None,
 ) -> None:
     """Compare jaxflow with exact answers from the literature."""
     from jaxflow.cli.verify import verify as run_checks

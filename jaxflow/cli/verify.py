@@ -19,17 +19,13 @@ def verify(*, only: str | None, json_file: Path | None) -> None:
 
     selected = select(checks(), only)
     width = max(len(check.name) for check in selected)
-    print(
-        f"{'check':<{width}}  {'exact':>14}  {'computed':>14}  {'error':>8}  {'allowed':>8}  {'':6}  seconds"
-    )
+    print(f"{'check':<{width}}  {'exact':>14}  {'computed':>14}  {'error':>8}  {'allowed':>8}  {'':6}  seconds")
     results = []
     for check in selected:
         result = check.run()
         results.append(result)
         verdict = "passed" if result.passed else "FAILED"
-        numbers = (
-            f"{result.exact:14.8g}  {result.computed:14.8g}  {result.error:8.1e}  {result.tolerance:8.1e}"
-        )
+        numbers = f"{result.exact:14.8g}  {result.computed:14.8g}  {result.error:8.1e}  {result.tolerance:8.1e}"
         print(f"{result.name:<{width}}  {numbers}  {verdict}  {result.seconds:.1f}", flush=True)
     if json_file is not None:
         _write(json_file, results)
@@ -44,9 +40,7 @@ def select(checks: tuple[Any, ...], only: str | None) -> list[Any]:
     selected = [check for check in checks if only is None or only in check.name or fnmatch(check.name, only)]
     if not selected:
         names = ", ".join(check.name for check in checks)
-        raise InputError(
-            "no check has this name", where="--only", got=only, expected=f"a part of one of {names}"
-        )
+        raise InputError("no check has this name", where="--only", got=only, expected=f"a part of one of {names}")
     return selected
 
 

@@ -76,9 +76,7 @@ def advance(
         distance = jnp.sqrt(square)
         better = distance < search.distance
         best = tree_where(better, search.controls, search.best)
-        search = Search(
-            controls, memory, best, jnp.minimum(distance, search.distance), search.iteration + 1
-        )
+        search = Search(controls, memory, best, jnp.minimum(distance, search.distance), search.iteration + 1)
         return search, jnp.stack([value, distance])
 
     def step_or_stand(carry: tuple[Search, Array], _: Any) -> tuple[tuple[Search, Array], Array]:

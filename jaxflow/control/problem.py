@@ -131,9 +131,7 @@ def with_controls(problem: Problem, weights: Piecewise) -> Controls:
     layer = weights.layers
     found = {"A": layer.A, "B": layer.B, "V": layer.V, "b": layer.b}
     zero = problem.zero_controls()
-    return {
-        name: zero[name] if (x := found[name]) is None else jnp.reshape(x, zero[name].shape) for name in zero
-    }
+    return {name: zero[name] if (x := found[name]) is None else jnp.reshape(x, zero[name].shape) for name in zero}
 
 
 def tree_where(condition: Flag, x: Any, y: Any) -> Any:

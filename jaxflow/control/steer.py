@@ -128,7 +128,7 @@ def constructive_controls(problem: Problem) -> dict[str, Any]:
             "needs the controls A and b",
             where="method",
             got=f"constructive with allow = {problem.allow!r}",
-            fix='add A and b to allow, or take another method',
+            fix="add A and b to allow, or take another method",
         )
     weights = constant_linear(problem.start, problem.target, t1=problem.t1, segments=problem.segments)
     nothing = {name: jnp.zeros_like(x) for name, x in problem.zero_controls().items()}

@@ -31,6 +31,7 @@ METHODS: dict[str, AbstractMethod] = {
 STREAMS = ("tokens", "heads", "noise")
 """Names of the random streams of one path; each is the root key folded with its place in this list."""
 
+
 def stream(key: Any, name: str) -> Any:
     """The random stream of this name."""
     return jax.random.fold_in(key, STREAMS.index(name))
@@ -60,9 +61,7 @@ def cloud(table: T.Tokens, key: Any, *, folder: Path, precision: str) -> Cloud:
         case T.Uniform():
             return particles.uniform(key, n=table.n, dim=table.dim)
         case T.VonMisesFisher():
-            return particles.von_mises_fisher(
-                key, n=table.n, dim=table.dim, concentration=table.concentration
-            )
+            return particles.von_mises_fisher(key, n=table.n, dim=table.dim, concentration=table.concentration)
         case T.Equiangular():
             return particles.equiangular(n=table.n, dim=table.dim, cosine=table.cosine)
         case T.GaussHermite():
@@ -82,10 +81,9 @@ def explicit(table: T.Explicit, *, folder: Path, precision: str) -> Cloud:
     return Cloud.from_weights(points, jnp.asarray(table.weights, points.dtype))
 
 
-def schedule(
-    table: W.Weights, key: Any, *, dim: int, precision: str
-) -> weights.AbstractSchedule:
+def schedule(table: W.Weights, key: Any, *, dim: int, precision: str) -> weights.AbstractSchedule:
     """The schedule of a `[weights]` table; heads drawn at random come from the stream `heads` of this key."""
+
     def array(x: Any) -> Any:
         return None if x is None else np.asarray(x, precision)
 
@@ -116,9 +114,7 @@ def schedule(
                 b=array(table.b),
             )
         case W.Oscillating():
-            return weights.Oscillating(
-                initial=heads(table), phase=table.phase, A=array(table.A), b=array(table.b)
-            )
+            return weights.Oscillating(initial=heads(table), phase=table.phase, A=array(table.A), b=array(table.b))
 
 
 def attention_flow(table: Any, weights: weights.AbstractSchedule) -> particles.AttentionFlow:

@@ -40,8 +40,7 @@ def gaussian_data(gaussian: Gaussian, *, where: str, folder: Path, precision: st
         covariance = (samples - mean).T @ (samples - mean) / samples.shape[0]
         return GaussianData(mean, covariance, None)
     covariance, factor = (
-        None if rows is None else np.asarray(rows, precision)
-        for rows in (gaussian.covariance, gaussian.factor)
+        None if rows is None else np.asarray(rows, precision) for rows in (gaussian.covariance, gaussian.factor)
     )
     d = len(gaussian.covariance or gaussian.factor or [])
     mean = np.zeros(d, precision) if gaussian.mean is None else np.asarray(gaussian.mean, precision)

@@ -67,6 +67,4 @@ def with_saves(solve: Solve, weights: Weights) -> Solve:
 def with_method_defaults(control: Control) -> Control:
     """Give the absent keys the values of the method."""
     defaults = CONTROL_DEFAULTS[control.method]
-    return replace(
-        control, **{key: value for key, value in defaults.items() if getattr(control, key) is None}
-    )
+    return replace(control, **{key: value for key, value in defaults.items() if getattr(control, key) is None})

@@ -106,8 +106,6 @@ def _open_manifest(request: Request) -> dict[str, Any]:
     return manifest
 
 
-def _close_manifest(
-    run_dir: RunDirectory, manifest: dict[str, Any], began: float, *, finished: bool = True
-) -> None:
+def _close_manifest(run_dir: RunDirectory, manifest: dict[str, Any], began: float, *, finished: bool = True) -> None:
     seconds = manifest["seconds"] + time.perf_counter() - began
     write_json(run_dir.manifest, {**manifest, "seconds": seconds, "finished": now() if finished else None})

@@ -34,10 +34,7 @@ def as_written(parts: Parts, data: Any) -> Parts:
 
 
 def _listed(table: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: SingleHead([value]) if key in KEYS and _is_matrix(value) else value
-        for key, value in table.items()
-    }
+    return {key: SingleHead([value]) if key in KEYS and _is_matrix(value) else value for key, value in table.items()}
 
 
 def _is_matrix(value: Any) -> bool:

@@ -54,9 +54,7 @@ def build(data: dict[str, Any], *, folder: Path, precision: str = "float64") -> 
     """The checked and complete Experiment that the parsed config `data` describes."""
     for parts, number in _numbers(data, ()):
         if not math.isfinite(number):
-            raise InputError(
-                "not a finite number", where=dotted(parts), got=number, expected="a finite number"
-            )
+            raise InputError("not a finite number", where=dotted(parts), got=number, expected="a finite number")
     data = with_lists_of_heads(data)
     try:
         experiment = msgspec.convert(data, Experiment)
@@ -70,9 +68,7 @@ def resolved(experiment: Experiment) -> str:
     """The Experiment as TOML text that loads to the same Experiment again."""
     text = tomli_w.dumps(_only_given(msgspec.to_builtins(experiment)))
     # One line per innermost list: a matrix then reads as a matrix.
-    return re.sub(
-        r"\[\n([^\[\]\"]*)\]", lambda match: f"[{', '.join(match[1].replace(',', ' ').split())}]", text
-    )
+    return re.sub(r"\[\n([^\[\]\"]*)\]", lambda match: f"[{', '.join(match[1].replace(',', ' ').split())}]", text)
 
 
 def _numbers(value: Any, parts: Parts) -> Iterator[tuple[Parts, float]]:

@@ -66,13 +66,9 @@ def _unknown_key(parts: Parts, data: dict[str, Any]) -> InputError:
 def _missing_key(parts: Parts, data: dict[str, Any]) -> InputError:
     if parts[-1] == "kind":
         choices = "one of " + ", ".join(kinds_at(parts[:-1], data))
-        return InputError(
-            "`kind` is missing", where=dotted(parts), expected=choices, fix="add the line kind = …"
-        )
+        return InputError("`kind` is missing", where=dotted(parts), expected=choices, fix="add the line kind = …")
     keys = keys_at(parts[:-1], data)
-    return InputError(
-        "this key is required and missing", where=dotted(parts), expected="keys " + ", ".join(keys)
-    )
+    return InputError("this key is required and missing", where=dotted(parts), expected="keys " + ", ".join(keys))
 
 
 def _unknown_choice(parts: Parts, data: dict[str, Any]) -> InputError:
@@ -103,18 +99,12 @@ def keys_at(parts: Parts, data: Any) -> list[str]:
 
 def kinds_at(parts: Parts, data: Any) -> list[str]:
     """The kinds that the table at `parts` may have."""
-    return [
-        str(member.tag)
-        for member in _members(_type_at(parts, data))
-        if isinstance(member, inspect.StructType)
-    ]
+    return [str(member.tag) for member in _members(_type_at(parts, data)) if isinstance(member, inspect.StructType)]
 
 
 def _choices_at(parts: Parts, data: Any) -> list[str]:
     members = _members(_type_at(parts, data))
-    return [
-        str(value) for member in members if isinstance(member, inspect.LiteralType) for value in member.values
-    ]
+    return [str(value) for member in members if isinstance(member, inspect.LiteralType) for value in member.values]
 
 
 @cache

@@ -71,18 +71,14 @@ def gather(experiment: Particles, *, folder: Path, precision: str) -> Ensemble:
     clouds = [build.cloud(experiment.tokens, key, folder=folder, precision=precision) for key in keys]
     n, dim = clouds[0].points.shape
     flows = [
-        build.attention_flow(
-            experiment.flow, build.schedule(experiment.weights, key, dim=dim, precision=precision)
-        )
+        build.attention_flow(experiment.flow, build.schedule(experiment.weights, key, dim=dim, precision=precision))
         for key in keys
     ]
     flows[0].check(clouds[0])
     heads = flows[0].weights.at(0.0).heads
     at_once = int(np.clip(PAIRS_AT_ONCE // (n * n * max(1, heads)), 1, len(keys)))
     noise = jnp.stack([build.stream(key, "noise") for key in keys])
-    return Ensemble(
-        experiment, _stack(flows), _stack(clouds), noise, _observable(flows[0], clouds[0]), heads, at_once
-    )
+    return Ensemble(experiment, _stack(flows), _stack(clouds), noise, _observable(flows[0], clouds[0]), heads, at_once)
 
 
 def _stack(parts: list[Any]) -> Any:
@@ -143,9 +139,7 @@ def _static(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 
 @eqx.filter_jit
-def _solve(
-    flows: AttentionFlow, clouds: Cloud, observable: AbstractObservable, at_once: int, options: Any
-) -> Any:
+def _solve(flows: AttentionFlow, clouds: Cloud, observable: AbstractObservable, at_once: int, options: Any) -> Any:
     def one(path: tuple[AttentionFlow, Cloud]) -> Any:
         return solve(*path, observe=observable, **dict(options))
 

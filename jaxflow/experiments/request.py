@@ -66,9 +66,7 @@ def resumed_run(
     run_dir.require_unfinished()
     recorded = recorded_precision(run_dir)
     if precision not in (None, recorded):
-        raise InputError(
-            "a run is resumed at its own precision", where="--precision", got=precision, expected=recorded
-        )
+        raise InputError("a run is resumed at its own precision", where="--precision", got=precision, expected=recorded)
     before = load(run_dir.config, precision=recorded)
     config = config or run_dir.config
     asked, _ = localised(load(config, overrides, precision=recorded), folder=config.parent)

@@ -32,9 +32,7 @@ class SteppedJob:
         o = self.ensemble.options
         save_at = None if "save_at" not in o else [*(t for t in o["save_at"] if 0 < t < o["t1"]), o["t1"]]
         edges = self.ensemble.flows.weights.edges
-        return make_grid(
-            0.0, o["t1"], dt=o["dt"], edges=edges, save_every=o.get("save_every"), save_at=save_at
-        )
+        return make_grid(0.0, o["t1"], dt=o["dt"], edges=edges, save_every=o.get("save_every"), save_at=save_at)
 
     def describe(self) -> dict[str, str]:
         return {
@@ -121,9 +119,7 @@ def _begin(flows: Any, clouds: Any, keys: Any, observable: Any) -> Any:
 
 
 @eqx.filter_jit
-def _march(
-    flows: Any, carries: Any, grid: Grid, keys: Any, observable: Any, method: Any, at_once: int
-) -> Any:
+def _march(flows: Any, carries: Any, grid: Grid, keys: Any, observable: Any, method: Any, at_once: int) -> Any:
     """One chunk of every path: carries, the first path's tokens, and what was saved, (paths, times, ...)."""
 
     def one(path: Any) -> Any:

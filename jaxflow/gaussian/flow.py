@@ -1,6 +1,6 @@
 """The moment flow, equation (1.1) of arXiv:2606.07600, in factor form Σ = L Lᵀ:
 
-    μ̇ = (A + Σ_h c_h V_h + Σ_h c_h V_h Σ B_h) μ + b,      L̇ = K L,      K = A + Σ_h c_h V_h Σ B_h
+μ̇ = (A + Σ_h c_h V_h + Σ_h c_h V_h Σ B_h) μ + b,      L̇ = K L,      K = A + Σ_h c_h V_h Σ B_h
 """
 
 from typing import Any, Literal, final

@@ -11,9 +11,7 @@ from jaxflow.errors import InputError
 from jaxflow.io.atomic import replacing
 
 
-def save_arrays(
-    path: Path, arrays: Mapping[str, np.ndarray], *, metadata: Mapping[str, str] | None = None
-) -> None:
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray], *, metadata: Mapping[str, str] | None = None) -> None:
     """Write `arrays` and `metadata` to `path`, atomically. Shapes and dtypes are kept, scalars included."""
     # Safetensors stores the bytes as they lie in memory, so a transposed view needs a copy first.
     ordered = {name: np.asarray(array, order="C") for name, array in arrays.items()}

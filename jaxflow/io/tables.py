@@ -39,9 +39,7 @@ def read_table(path: Path, *, precision: str) -> np.ndarray:
         )
     table = readers[path.suffix](path, np.dtype(precision))
     if table.shape[0] < MINIMUM_ROWS or table.shape[1] == 0:
-        raise InputError(
-            "too few samples", where=str(path), got=f"shape {table.shape}", expected="at least two rows"
-        )
+        raise InputError("too few samples", where=str(path), got=f"shape {table.shape}", expected="at least two rows")
     return table
 
 
@@ -109,9 +107,7 @@ def _read_npy(path: Path, dtype: np.dtype) -> np.ndarray:
             fix=_precision_fix(str(table.dtype), dtype.name),
         )
     if table.ndim != 2:
-        raise InputError(
-            "the array must have two axes", where=str(path), got=f"shape {table.shape}", expected="(n, d)"
-        )
+        raise InputError("the array must have two axes", where=str(path), got=f"shape {table.shape}", expected="(n, d)")
     bad = np.argwhere(~np.isfinite(table))
     if bad.size:
         row, column = bad[0]

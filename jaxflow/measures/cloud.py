@@ -37,9 +37,7 @@ class Cloud(eqx.Module):
         points = as_float(points, "points")
         weights = as_float(weights, "weights", points.dtype)
         if is_concrete(weights) and not bool((weights > 0).all()):
-            raise InputError(
-                "must be positive", where="weights", got=float(weights.min()), fix="leave such points out"
-            )
+            raise InputError("must be positive", where="weights", got=float(weights.min()), fix="leave such points out")
         return cls(points, jnp.log(weights / weights.sum()))
 
     @property

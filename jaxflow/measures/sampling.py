@@ -36,6 +36,7 @@ def gauss_hermite(gaussian: Gaussian, *, nodes: int) -> Cloud:
             fix="take fewer nodes per axis, or random tokens from `sample`",
         )
     z, w = np.polynomial.hermite_e.hermegauss(nodes)
+
     def product(axis: np.ndarray) -> Array:
         """The axis in every coordinate: all r-tuples of its entries, (nodes^r, r)."""
         grid = np.stack(np.meshgrid(*[axis] * r, indexing="ij"), -1)

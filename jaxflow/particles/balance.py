@@ -75,7 +75,10 @@ class EnergyBalance(AbstractObservable):
     def prepare(self, flow: Any, state: Any) -> Any:
         if not isinstance(flow, AttentionFlow):
             raise InputError(
-                "watches flows of tokens", where="observe", got=type(flow).__name__, expected="AttentionFlow",
+                "watches flows of tokens",
+                where="observe",
+                got=type(flow).__name__,
+                expected="AttentionFlow",
                 fix="use jf.gaussian.moments for moment flows",
             )
         layer = flow.weights.at(0.0)

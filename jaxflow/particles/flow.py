@@ -1,9 +1,9 @@
 """Tokens under multi-head attention and affine feed-forward:
 
-    softmax        ẋ = P_x (A x + b + Σ_h c_h V_h a_h(x))                      the transformer
-    unnormalized   ẋ = P_x (A x + b + Σ_h c_h m_h(x) V_h a_h(x))               gradient flow of E when tied
-    steepest       ẋ = ∓ (Σ_h c_h m_h(x)^{-1}) P_x Σ_h c_h m_h(x) D_h a_h(x)    tied only: steepest descent of E in the
-                                                                              metric of the effective mobility
+softmax        ẋ = P_x (A x + b + Σ_h c_h V_h a_h(x))                      the transformer
+unnormalized   ẋ = P_x (A x + b + Σ_h c_h m_h(x) V_h a_h(x))               gradient flow of E when tied
+steepest       ẋ = ∓ (Σ_h c̄_h m_h(x)^{-1}) P_x Σ_h c̄_h m_h(x) D_h a_h(x)   tied only, c̄_h = c_h/Σc: steepest descent
+                                                                          of E in the metric of the effective mobility
 """
 
 from collections.abc import Callable
@@ -129,7 +129,7 @@ class AttentionFlow(AbstractFlow):
             if self.law == "unnormalized":
                 c = c * jnp.exp(tilted.log_m)
             elif self.law == "steepest":
-                m = jnp.exp(tilted.log_m)
+                m, c = jnp.exp(tilted.log_m), c / jnp.sum(c)
                 c = c * m * jnp.sum(c / m, axis=0, keepdims=True)
             c = sign_of(self.direction) * jnp.broadcast_to(c, tilted.log_m.shape)
             u = u + jnp.einsum("hn,hij,hnj->ni", c, layer.V, tilted.mean)

@@ -105,9 +105,7 @@ def integrate(
             None,
             z,
             schedule,
-            saveat=diffrax.SaveAt(
-                subs=[diffrax.SubSaveAt(ts=jnp.minimum(saves, end)), diffrax.SubSaveAt(t1=True)]
-            ),
+            saveat=diffrax.SaveAt(subs=[diffrax.SubSaveAt(ts=jnp.minimum(saves, end)), diffrax.SubSaveAt(t1=True)]),
             stepsize_controller=controller,
             adjoint=ADJOINTS[gradient](),
             event=event,

@@ -49,9 +49,7 @@ def zero_integrals(flow: AbstractFlow, observable: AbstractObservable, t: Any, s
     return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
 
-def begin(
-    flow: AbstractFlow, state: Any, *, t0: float, observable: AbstractObservable, key: PRNGKey | None
-) -> Carry:
+def begin(flow: AbstractFlow, state: Any, *, t0: float, observable: AbstractObservable, key: PRNGKey | None) -> Carry:
     """The carry at t0."""
     y, rest = flow.split(state)
     dtype = jax.tree.leaves(y)[0].dtype

@@ -49,9 +49,7 @@ class Retracted(diffrax.AbstractAdaptiveSolver, diffrax.AbstractWrappedSolver):
         return self.solver.init(terms, t0, t1, y0, args)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any, solver_state: Any, made_jump: Any) -> Any:
-        (y, integrals), error, dense, state, result = self.solver.step(
-            terms, t0, t1, y0, args, solver_state, made_jump
-        )
+        (y, integrals), error, dense, state, result = self.solver.step(terms, t0, t1, y0, args, solver_state, made_jump)
         return (self.retract(y), integrals), error, dense, state, result
 
     def func(self, terms: Any, t0: Any, y0: Any, args: Any) -> Any:

@@ -85,7 +85,7 @@ class Solution(eqx.Module):
 
 
 def status_name(status: Any) -> str:
-    """"done", "blow_up", ... for a concrete Status."""
+    """ "done", "blow_up", ... for a concrete Status."""
     value = int(np.asarray(status._value))
     names = ("done", "blow_up", "max_steps", "nonfinite")
     return next(name for name in names if int(np.asarray(getattr(Status, name)._value)) == value)

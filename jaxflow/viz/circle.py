@@ -11,9 +11,7 @@ TURN = 2 * np.pi
 SHOWN = 400
 
 
-def plot_circle(
-    ts: Float[np.ndarray, " t"], points: Float[np.ndarray, "t n 2"], *, ax: Axes | None = None
-) -> Axes:
+def plot_circle(ts: Float[np.ndarray, " t"], points: Float[np.ndarray, "t n 2"], *, ax: Axes | None = None) -> Axes:
     """One thin line per token (at most 400 of them), coloured by its angle at t = 0."""
     ax = axes_or_new(ax, height=5.0, width=9.0)
     shown = points[:, np.unique(np.linspace(0, points.shape[1] - 1, SHOWN).astype(int))]
@@ -25,9 +23,7 @@ def plot_circle(
             lines.append(np.column_stack([ts, token - TURN * turn]))
             colors.append(WHEEL((token[0] % TURN) / TURN))
     alpha = float(np.clip(40 / shown.shape[1], 0.25, 0.8))
-    ax.add_collection(
-        LineCollection(lines, colors=colors, linewidths=1.0, alpha=alpha, rasterized=len(lines) > 150)
-    )
+    ax.add_collection(LineCollection(lines, colors=colors, linewidths=1.0, alpha=alpha, rasterized=len(lines) > 150))
     time_axis(ax, ts)
     ax.set(
         ylim=(0, TURN),

@@ -66,9 +66,7 @@ def plot_convergence(
     return ax
 
 
-def plot_approach(
-    ts: Float[np.ndarray, " t"], distance: Float[np.ndarray, " t"], *, ax: Axes | None = None
-) -> Axes:
+def plot_approach(ts: Float[np.ndarray, " t"], distance: Float[np.ndarray, " t"], *, ax: Axes | None = None) -> Axes:
     """The distance W₂ to the target along the path: the picture of a control that needed no search."""
     ax = axes_or_new(ax, height=3.5)
     ax.plot(ts, distance, color=BLUE)

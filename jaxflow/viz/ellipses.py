@@ -64,9 +64,7 @@ def plot_ellipses(
     return ax
 
 
-def name_ellipse(
-    ax: Axes, mean: np.ndarray, covariance: np.ndarray, *, text: str, color: Any, up: bool
-) -> None:
+def name_ellipse(ax: Axes, mean: np.ndarray, covariance: np.ndarray, *, text: str, color: Any, up: bool) -> None:
     """A word at the highest or lowest point of the ellipse of two deviations."""
     side = 1 if up else -1
     # The extreme point in x₂ lies at μ ± 2 Σ e₂ / √Σ₂₂.

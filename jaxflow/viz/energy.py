@@ -47,9 +47,7 @@ def plot_dissipation(
     return ax
 
 
-def plot_energy(
-    ts: Float[np.ndarray, " t"], energy: Float[np.ndarray, "p t"], *, ax: Axes | None = None
-) -> Axes:
+def plot_energy(ts: Float[np.ndarray, " t"], energy: Float[np.ndarray, "p t"], *, ax: Axes | None = None) -> Axes:
     """E(t)."""
     ax = axes_or_new(ax)
     plot_band(ts, energy, color=GREEN, ax=ax)

@@ -27,9 +27,7 @@ def start_colors(points: Float[np.ndarray, "n d"]) -> np.ndarray:
     return colors[(2 * axis + side) % len(colors)]
 
 
-def plot_globe(
-    points: Float[np.ndarray, "n 3"], *, colors: np.ndarray | None = None, ax: Axes | None = None
-) -> Axes:
+def plot_globe(points: Float[np.ndarray, "n 3"], *, colors: np.ndarray | None = None, ax: Axes | None = None) -> Axes:
     """Tokens on S²; their colours, when absent, say which coordinate axis is nearest."""
     ax = axes_or_new(ax, height=5.0, width=5.0)
     colors = start_colors(points) if colors is None else colors
@@ -67,9 +65,7 @@ def _ball(ax: Axes) -> None:
         np.stack([np.cos(a) * np.cos(angle), np.sin(a) * np.cos(angle), np.sin(angle)], axis=1)
         for a in np.deg2rad(np.arange(0, 180, 30))
     ] + [
-        np.stack(
-            [np.cos(h) * np.cos(angle), np.cos(h) * np.sin(angle), np.full_like(angle, np.sin(h))], axis=1
-        )
+        np.stack([np.cos(h) * np.cos(angle), np.cos(h) * np.sin(angle), np.full_like(angle, np.sin(h))], axis=1)
         for h in np.deg2rad(np.arange(-60, 90, 30))
     ]
     for line in map(view, lines):

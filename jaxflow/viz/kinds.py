@@ -14,9 +14,7 @@ from jaxflow.viz.steering import steering
 from jaxflow.viz.style import STYLE
 
 
-def figures(
-    kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any
-) -> dict[str, Figure]:
+def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any) -> dict[str, Figure]:
     """The figures of a run of this kind, by the names of their files.
 
     Args:
@@ -37,6 +35,4 @@ def figures(
             case "steer":
                 return {"steering": steering(arrays, summary, config)}
             case _:
-                raise ValueError(
-                    f"no figures for runs of kind {kind!r}: expected particles, moments or steer"
-                )
+                raise ValueError(f"no figures for runs of kind {kind!r}: expected particles, moments or steer")

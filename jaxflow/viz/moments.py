@@ -124,7 +124,5 @@ def moments(arrays: dict[str, np.ndarray], summary: dict[str, Any]) -> Figure:
 
 def _fits(mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     """Times until the ellipse has outgrown the picture; always the first."""
-    width = np.sqrt(np.maximum(np.trace(covariance, axis1=1, axis2=2), 0)) + np.linalg.norm(
-        mean - mean[0], axis=1
-    )
+    width = np.sqrt(np.maximum(np.trace(covariance, axis1=1, axis2=2), 0)) + np.linalg.norm(mean - mean[0], axis=1)
     return np.cumsum(width > OUTGROWN * max(width[0], np.finfo(float).tiny)) == 0

@@ -41,9 +41,7 @@ def plot_cloud(points: Float[np.ndarray, "n 2"], *, colors: Any = BLUE, ax: Axes
     return ax
 
 
-def plot_positions(
-    ts: Float[np.ndarray, " t"], points: Float[np.ndarray, "t n"], *, ax: Axes | None = None
-) -> Axes:
+def plot_positions(ts: Float[np.ndarray, " t"], points: Float[np.ndarray, "t n"], *, ax: Axes | None = None) -> Axes:
     """Tokens on the line: one thin line each against time."""
     ax = axes_or_new(ax, height=5.0, width=9.0)
     shown = points[:, np.unique(np.linspace(0, points.shape[1] - 1, 400).astype(int))]
@@ -59,9 +57,7 @@ def snapshots(ts: np.ndarray, points: np.ndarray, *, geometry: str) -> Figure:
     if d == 1 or (d == 2 and geometry == "sphere"):
         figure = new_figure(4.8)
         ax = figure.add_subplot()
-        return (
-            plot_positions(ts, points[..., 0], ax=ax) if d == 1 else plot_circle(ts, points, ax=ax)
-        ).figure  # pyright: ignore[reportReturnType]
+        return (plot_positions(ts, points[..., 0], ax=ax) if d == 1 else plot_circle(ts, points, ax=ax)).figure  # pyright: ignore[reportReturnType]
     shown = moments_shown(ts)
     columns = min(3, len(shown))
     rows = -(-len(shown) // columns)

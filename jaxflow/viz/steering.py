@@ -69,9 +69,7 @@ def _ride(tokens: np.ndarray, plane: Plane, ax: Axes) -> None:
     paths = np.moveaxis(shown[:, :PATHS], 1, 0)
     steps = np.stack([paths[:, :-1], paths[:, 1:]], axis=2).reshape(-1, 2, 2)
     color = np.tile(np.linspace(0, 1, paths.shape[1] - 1), len(paths))
-    ax.add_collection(
-        LineCollection(list(steps), cmap=TIME, array=color, linewidths=0.6, alpha=0.4, zorder=1.5)
-    )
+    ax.add_collection(LineCollection(list(steps), cmap=TIME, array=color, linewidths=0.6, alpha=0.4, zorder=1.5))
     for moment, color in ((shown[0], TIME(0.0)), (shown[-1], TIME(1.0))):
         ax.scatter(
             *moment[:DOTS].T, s=8, color=color, alpha=0.5, linewidths=0, zorder=2.6, rasterized=True

@@ -1,6 +1,6 @@
 """One layer: heads (B_h, V_h) of mass c_h and an affine feed-forward part (A, b).
 
-    ẋ = A x + b + Σ_h c_h V_h a_h(x),      a_h(x) = Σ_j w_j e^{⟨B_h x, x_j⟩} x_j / Σ_j w_j e^{⟨B_h x, x_j⟩}
+ẋ = A x + b + Σ_h c_h V_h a_h(x),      a_h(x) = Σ_j w_j e^{⟨B_h x, x_j⟩} x_j / Σ_j w_j e^{⟨B_h x, x_j⟩}
 """
 
 from typing import Any, Literal, final

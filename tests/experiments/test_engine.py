@@ -87,9 +87,7 @@ def test_only_the_same_run_is_resumed(request_in, tmp_path):
         execute(FakeJob(fails_at=4), asked, reporter=Quiet())
     config = asked.run_dir.config
     assert resumed_run(config, out=asked.run_dir.path).experiment == load(config)
-    with pytest.raises(
-        InputError, match=r"solve\.t1: the config differs(.|\n)*got: 2\.0(.|\n)*expected: 1\.0"
-    ):
+    with pytest.raises(InputError, match=r"solve\.t1: the config differs(.|\n)*got: 2\.0(.|\n)*expected: 1\.0"):
         resumed_run(config, overrides=["solve.t1=2", "solve.save_at=[1]"], out=asked.run_dir.path)
     with pytest.raises(InputError, match="--precision"):
         resumed_run(None, out=asked.run_dir.path, precision="float32")

@@ -31,9 +31,7 @@ def test_resolved_configs_load_to_the_same_experiment(config, tmp_path, kind):
 def test_resolved_config_keeps_segments_and_writes_a_row_per_line(config, tmp_path):
     segments = [{"duration": 1, "A": EYE}, {"duration": 2.0, "A": SKEW}]
     weights = {"kind": "piecewise", "segments": segments}
-    experiment = build(
-        config("moments", weights=weights, solve={"t1": 3, "save_at": [0, 3]}), folder=tmp_path
-    )
+    experiment = build(config("moments", weights=weights, solve={"t1": 3, "save_at": [0, 3]}), folder=tmp_path)
     text = resolved(experiment)
     assert text.count("[[weights.segments]]") == 2
     assert "    [0.0, 1.0],\n" in text
@@ -323,9 +321,7 @@ def test_data_files_move_beside_the_config(config, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.csv").write_text("1,2\n3,4\n")
-    experiment = build(
-        config("steer", start={"samples": "a/x.csv"}, target={"samples": "b/x.csv"}), folder=tmp_path
-    )
+    experiment = build(config("steer", start={"samples": "a/x.csv"}, target={"samples": "b/x.csv"}), folder=tmp_path)
     local, files = localised(experiment, folder=tmp_path)
     assert (local.start.samples, local.target.samples) == ("x.csv", "target-x.csv")
     assert {name: path.parent.name for name, path in files.items()} == {"x.csv": "a", "target-x.csv": "b"}

@@ -67,9 +67,7 @@ def test_branches_of_the_blow_up_time_meet():
     np.testing.assert_allclose(slope, -1 + 8 * a / 3, atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    ("a", "c", "l0"), [(0.3, 1.0, 0.5), (0.0, 1.0, 0.5), (-0.3, 1.0, 0.5), (2.0, 0.5, 3.0)]
-)
+@pytest.mark.parametrize(("a", "c", "l0"), [(0.3, 1.0, 0.5), (0.0, 1.0, 0.5), (-0.3, 1.0, 0.5), (2.0, 0.5, 3.0)])
 def test_scalar_blow_up_time_by_the_ode(a, c, l0):
     """B and V share c between them, and V acts on the left: c = vb."""
     flow = MomentFlow(Constant(A=[[a]], B=[[-2 * c]], V=[[-0.5]]))
@@ -83,9 +81,7 @@ def test_scalar_blow_up_time_by_the_ode(a, c, l0):
 @given(st.floats(-2, 2), st.floats(-2, 2), st.floats(0.1, 2), st.floats(0.05, 0.9))
 def test_scalar_variance_solves_its_riccati_equation(a, c, l0, share):
     t = share * min(1.0, float(scalar_blowup_time(a, c, l0)))
-    end = solve_ivp(
-        lambda t, l: 2 * a * l + 2 * c * l**2, (0, t), [l0], method="DOP853", rtol=1e-12, atol=1e-14
-    ).y
+    end = solve_ivp(lambda t, l: 2 * a * l + 2 * c * l**2, (0, t), [l0], method="DOP853", rtol=1e-12, atol=1e-14).y
     np.testing.assert_allclose(scalar_variance(a, c, l0, t), end[0, -1], rtol=1e-9)
 
 
@@ -120,7 +116,5 @@ def test_the_riccati_link_for_v_a_multiple_of_the_identity():
     L, t = oracles.general(3, 2, scale=0.6, seed=6), 0.4
     M = np.block([[-A.T, -v * (B + B.T)], [np.zeros((3, 3)), A]])
     XY = expm(M * t) @ np.vstack([np.eye(3), L @ L.T])
-    end = run(
-        MomentFlow(Constant(A=A, B=B, V=v * np.eye(3))), Gaussian(jnp.zeros(3), jnp.asarray(L)), t1=t, **TIGHT
-    )
+    end = run(MomentFlow(Constant(A=A, B=B, V=v * np.eye(3))), Gaussian(jnp.zeros(3), jnp.asarray(L)), t1=t, **TIGHT)
     np.testing.assert_allclose(end.final.covariance, XY[3:] @ np.linalg.inv(XY[:3]), atol=1e-10)

@@ -33,9 +33,7 @@ EDGES = (0.0, 0.3, 0.5, 1.0)
 
 
 def swinging(t):
-    return make_layer(
-        A=jnp.cos(3 * t) * A, b=b, B=jnp.asarray(B), V=(1 + t) * jnp.asarray(V), mass=jnp.asarray(MASS)
-    )
+    return make_layer(A=jnp.cos(3 * t) * A, b=b, B=jnp.asarray(B), V=(1 + t) * jnp.asarray(V), mass=jnp.asarray(MASS))
 
 
 def heads(mass, B, V):
@@ -93,9 +91,7 @@ def test_gauss_hermite_tokens_follow_the_moments(rank):
     start = Gaussian(jnp.asarray([0.3, -0.5]), jnp.asarray(c * (np.eye(2) + 0.3 * A[:2, :2])[:, :rank]))
     options = {"t1": 1.0, "dt": 0.02}
     exact = run(MomentFlow(weights), start, **options).final
-    tokens = run(
-        AttentionFlow(weights, geometry=Euclidean()), gauss_hermite(start, nodes=12), **options
-    ).final
+    tokens = run(AttentionFlow(weights, geometry=Euclidean()), gauss_hermite(start, nodes=12), **options).final
     np.testing.assert_allclose(tokens.mean, exact.mean, atol=1e-9)
     np.testing.assert_allclose(tokens.covariance, exact.covariance, atol=1e-9)
 
@@ -134,9 +130,7 @@ def test_moments_turn_with_the_space():
     L = oracles.general(3, 2, scale=0.6, seed=21)
     turned = MomentFlow(Constant(A=Q @ A @ Q.T, b=Q @ b, B=Q @ B @ Q.T, V=Q @ V @ Q.T, mass=MASS))
     a = run(CASES["constant"][0], Gaussian(jnp.asarray(MEAN), jnp.asarray(L)), t1=1.0, dt=0.1).final
-    c = run(
-        turned, Gaussian(jnp.asarray(Q @ MEAN), jnp.asarray(Q @ L @ oracles.rotation(2))), t1=1.0, dt=0.1
-    ).final
+    c = run(turned, Gaussian(jnp.asarray(Q @ MEAN), jnp.asarray(Q @ L @ oracles.rotation(2))), t1=1.0, dt=0.1).final
     np.testing.assert_allclose(Q @ a.mean, c.mean, atol=1e-13)
     np.testing.assert_allclose(Q @ a.covariance @ Q.T, c.covariance, atol=1e-13)
 

@@ -9,9 +9,7 @@ from jaxflow.io.tables import read_table
 ROWS = np.array([[1.0, 2.5], [-3.0, 4e-3]])
 
 
-@pytest.mark.parametrize(
-    "text", ["1,2.5\n-3, 4e-3\n", "x,y\n1,2.5\n-3,4e-3\n", "\ufeffx,y\n1,2.5\n\n-3,4e-3"]
-)
+@pytest.mark.parametrize("text", ["1,2.5\n-3, 4e-3\n", "x,y\n1,2.5\n-3,4e-3\n", "\ufeffx,y\n1,2.5\n\n-3,4e-3"])
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_csv_is_read_at_the_precision_of_the_run(tmp_path, text, precision):
     (tmp_path / "t.csv").write_text(text, encoding="utf-8")

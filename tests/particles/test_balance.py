@@ -94,9 +94,7 @@ def test_a_run_that_starts_at_an_edge_begins_without_a_jump():
         assert abs(float(r.residual[-1])) < 1e-8
 
 
-@pytest.mark.parametrize(
-    "options", [TIGHT, {"t1": 2.0, "dt": 0.01, "method": RK4()}], ids=["adaptive", "fixed"]
-)
+@pytest.mark.parametrize("options", [TIGHT, {"t1": 2.0, "dt": 0.01, "method": RK4()}], ids=["adaptive", "fixed"])
 def test_the_balance_closes_with_oscillating_weights(options):
     flow = AttentionFlow(Oscillating(initial=heads(2), phase="spread"), direction="descend")
     r = reported(flow, **options)
@@ -113,9 +111,7 @@ def test_the_balance_of_noisy_weights_closes_as_the_step_shrinks():
     keys = jax.random.split(jax.random.key(1), 64)
 
     def squares(dt):
-        f = eqx.filter_jit(
-            jax.vmap(lambda k: run(NOISY, CLOUD, t1=0.5, dt=dt, key=k, observe=balance).observables)
-        )
+        f = eqx.filter_jit(jax.vmap(lambda k: run(NOISY, CLOUD, t1=0.5, dt=dt, key=k, observe=balance).observables))
         r = f(keys)
         return r, float(jnp.mean(r.residual[:, -1] ** 2))
 

@@ -90,9 +90,7 @@ def test_energy_of_a_dirac_at_a_unit_eigenvector(index):
     values, vectors = np.linalg.eigh(HEADS[0])
     flow = AttentionFlow(Constant(D=HEADS[0]), direction="descend")
     dirac = Cloud(jnp.asarray(vectors[:, [index]].T))
-    np.testing.assert_allclose(
-        energy(flow, dirac, flow.weights.at(0.0)), np.exp(values[index]) / 2, rtol=1e-13
-    )
+    np.testing.assert_allclose(energy(flow, dirac, flow.weights.at(0.0)), np.exp(values[index]) / 2, rtol=1e-13)
     np.testing.assert_allclose(flow.field(0.0, dirac, flow.weights.at(0.0))[0], 0, atol=1e-14)
 
 
@@ -103,9 +101,7 @@ def test_work_is_the_first_order_and_ito_the_second_order_effect_of_changing_wei
     def changed(S, t):
         return energy(FLOW, CLOUD, Constant(D=HEADS + t * S, mass=MASS).at(0.0))
 
-    np.testing.assert_allclose(
-        jax.grad(lambda t: changed(S, t))(0.0), work(CLOUD, TERMS, jnp.asarray(S)), rtol=1e-13
-    )
+    np.testing.assert_allclose(jax.grad(lambda t: changed(S, t))(0.0), work(CLOUD, TERMS, jnp.asarray(S)), rtol=1e-13)
 
     # E⟨x,Sy⟩² for S = (Z+Zᵀ)/2 sums over entries: diagonal variance 1, each pair off it ½.
     def second(s):

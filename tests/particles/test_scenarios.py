@@ -69,11 +69,7 @@ def test_a_cross_of_four_tokens_is_at_rest(q):
 def test_tokens_stay_on_the_sphere(law, method):
     flow = AttentionFlow(Oscillating(initial=oracles.symmetric(2, 3)), law=law, direction="descend")
     fixed = not isinstance(method, Tsit5)
-    options = (
-        {"dt": 0.1, "save_every": 4}
-        if fixed
-        else {"save_at": [0.0, 0.31, 0.77, 2.0], "rtol": 1e-5, "atol": 1e-5}
-    )
+    options = {"dt": 0.1, "save_every": 4} if fixed else {"save_at": [0.0, 0.31, 0.77, 2.0], "rtol": 1e-5, "atol": 1e-5}
     sol = run(flow, Cloud(jnp.asarray(oracles.unit_rows(6, 3))), t1=2.0, method=method, **options)
     assert float(Sphere().violation(sol.states.points).max()) < 1e-12
     assert float(Sphere().violation(sol.final.points).max()) < 1e-12
@@ -99,12 +95,8 @@ def test_descending_tokens_spread_and_ascending_ones_meet():
     """D = I: the descend flow repels, the ascend flow clusters. The repulsive run stays on the sphere."""
     start = Cloud(jnp.asarray(oracles.unit_rows(6, 3) + np.array([1.5, 0, 0]))).points
     start = Cloud(Sphere().retract(start))
-    together = run(
-        AttentionFlow(Constant(D=np.eye(3)), direction="ascend"), start, t1=20.0, dt=0.1
-    ).final.points
+    together = run(AttentionFlow(Constant(D=np.eye(3)), direction="ascend"), start, t1=20.0, dt=0.1).final.points
     np.testing.assert_allclose(together @ together.T, 1.0, atol=1e-6)
-    apart = run(
-        AttentionFlow(Constant(D=np.eye(3)), direction="descend"), start, t1=20.0, dt=0.1
-    ).final.points
+    apart = run(AttentionFlow(Constant(D=np.eye(3)), direction="descend"), start, t1=20.0, dt=0.1).final.points
     assert float(jnp.linalg.norm(apart.mean(0))) < 0.02
     assert float(Sphere().violation(apart).max()) < 1e-12

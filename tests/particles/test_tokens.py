@@ -57,10 +57,7 @@ def test_equispaced_tokens_sit_at_five_angles():
     noisy = np.asarray(equispaced(KEY, n=20_000, noise=0.05).points)
     turned = np.arctan2(noisy[::5, 1], noisy[::5, 0])
     assert abs(turned.std() / 0.05 - 1) < 4.5 / np.sqrt(2 * 4000)
-    assert (
-        len(np.unique(np.round(np.asarray(equispaced(KEY, n=9, noise=0.0, centres=3).points), 9), axis=0))
-        == 3
-    )
+    assert len(np.unique(np.round(np.asarray(equispaced(KEY, n=9, noise=0.0, centres=3).points), 9), axis=0)) == 3
 
 
 @pytest.mark.parametrize(("d", "kappa"), [(2, 3.0), (3, 2.0), (5, 8.0), (3, 0.0)])

@@ -79,9 +79,7 @@ def test_tied_heads_are_free_heads_with_b_equal_to_d_and_v_to_minus_or_plus_d(la
 def test_equal_heads_are_one_head(law):
     one = AttentionFlow(Constant(D=TIED[:1]), law=law, direction="descend")
     four = AttentionFlow(Constant(D=np.stack([TIED[0]] * 4)), law=law, direction="descend")
-    weighed = AttentionFlow(
-        Constant(D=np.stack([TIED[0]] * 2), mass=[0.25, 0.75]), law=law, direction="descend"
-    )
+    weighed = AttentionFlow(Constant(D=np.stack([TIED[0]] * 2), mass=[0.25, 0.75]), law=law, direction="descend")
     for other in (four, weighed):
         np.testing.assert_allclose(velocity(one, CLOUD), velocity(other, CLOUD), atol=1e-14)
 
@@ -92,9 +90,7 @@ def test_velocities_turn_with_the_space_and_follow_the_order_of_tokens(law):
     flow = AttentionFlow(Constant(D=TIED), law=law, direction="descend")
     turned = AttentionFlow(Constant(D=Q @ TIED @ Q.T), law=law, direction="descend")
     v = velocity(flow, CLOUD)
-    np.testing.assert_allclose(
-        velocity(turned, Cloud(jnp.asarray(X @ Q.T), CLOUD.log_weights)), v @ Q.T, atol=1e-14
-    )
+    np.testing.assert_allclose(velocity(turned, Cloud(jnp.asarray(X @ Q.T), CLOUD.log_weights)), v @ Q.T, atol=1e-14)
     permuted = Cloud(jnp.asarray(X[p]), CLOUD.log_weights[p])
     np.testing.assert_allclose(velocity(flow, permuted), v[p], atol=1e-14)
 

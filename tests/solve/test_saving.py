@@ -94,9 +94,7 @@ def test_a_run_cut_in_two_is_the_uncut_run_to_the_last_bit(flow, start, method, 
 
 def test_constant_weights_are_piecewise_weights_that_do_not_change():
     same = [np.stack([x, x, x]) for x in (problems.A, problems.b, problems.B, problems.V)]
-    flow = type(problems.steady)(
-        Piecewise(**dict(zip(("A", "b", "B", "V"), same)), durations=[0.3, 0.2, 0.5])
-    )
+    flow = type(problems.steady)(Piecewise(**dict(zip(("A", "b", "B", "V"), same)), durations=[0.3, 0.2, 0.5]))
     for options in ({"dt": 0.05}, {"rtol": 1e-12, "atol": 1e-12}):
         a = run(problems.steady, problems.START, t1=1.0, **options).final
         b = run(flow, problems.START, t1=1.0, **options).final
@@ -107,9 +105,7 @@ def test_constant_weights_are_piecewise_weights_that_do_not_change():
 def test_vmap_is_a_loop_and_jit_is_eager():
     starts = jax.tree.map(lambda x: jnp.stack([x, 0.5 * x, -x]), problems.START)
     for options in ({"dt": 0.25}, {"rtol": 1e-6, "atol": 1e-6}):
-        together = eqx.filter_jit(jax.vmap(lambda s, o=options: run(problems.moments, s, t1=0.5, **o)))(
-            starts
-        )
+        together = eqx.filter_jit(jax.vmap(lambda s, o=options: run(problems.moments, s, t1=0.5, **o)))(starts)
         for i in range(3):
             one = run(problems.moments, jax.tree.map(lambda x, i=i: x[i], starts), t1=0.5, **options)
             np.testing.assert_allclose(together.final.factor[i], one.final.factor, atol=1e-13)
@@ -121,8 +117,6 @@ def test_vmap_is_a_loop_and_jit_is_eager():
 
 def test_what_is_integrated_is_what_is_watched():
     """A function of (t, state) given as `observe` is evaluated at the saved times and at no other."""
-    sol = run(
-        problems.steady, problems.START, t1=0.5, dt=0.1, save_every=1, observe=Observe(lambda t, s: t**2)
-    )
+    sol = run(problems.steady, problems.START, t1=0.5, dt=0.1, save_every=1, observe=Observe(lambda t, s: t**2))
     np.testing.assert_allclose(sol.observables, np.asarray(sol.ts) ** 2, rtol=1e-15)
     assert run(problems.steady, problems.START, t1=0.5, dt=0.1, observe=Nothing()).observables is None

@@ -35,9 +35,7 @@ def test_blow_up_is_a_result(options, accuracy):
     np.testing.assert_array_equal(sol.valid, [True, True, True, True, False, False])
     assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves((sol.states, sol.observables, sol.final)))
     variance = sol.observables.covariance[:3, 0, 0]
-    np.testing.assert_allclose(
-        variance, scalar_variance(A, C, L0, jnp.asarray(TIMES[:3])), rtol=100 * accuracy
-    )
+    np.testing.assert_allclose(variance, scalar_variance(A, C, L0, jnp.asarray(TIMES[:3])), rtol=100 * accuracy)
     # What was not reached repeats the last state that was.
     np.testing.assert_array_equal(sol.states.factor[4:], jnp.stack([sol.final.factor] * 2))
     assert float(sol.final.factor[0, 0]) > 10
@@ -145,9 +143,7 @@ def poisoned(t):
     return make_layer(A=jnp.where(t < 0.5, 1.0, jnp.nan) * jnp.eye(3))
 
 
-@pytest.mark.parametrize(
-    "options", [{"dt": 0.1, "method": Euler()}, {"max_steps": 200}], ids=["fixed", "adaptive"]
-)
+@pytest.mark.parametrize("options", [{"dt": 0.1, "method": Euler()}, {"max_steps": 200}], ids=["fixed", "adaptive"])
 def test_weights_that_are_nan_end_the_run_with_finite_states(options):
     sol = run(MomentFlow(Function(poisoned)), problems.START, t1=1.0, save_at=[0.2, 0.4, 0.9], **options)
     assert sol.outcome in ("nonfinite", "max_steps")

@@ -12,9 +12,7 @@ from jaxflow.transport import wasserstein_gaussian, wasserstein_squared
 
 
 def gaussian(rank, seed):
-    return Gaussian(
-        jnp.asarray(oracles.general(4, seed=seed)), jnp.asarray(oracles.general(4, rank, seed=seed + 50))
-    )
+    return Gaussian(jnp.asarray(oracles.general(4, seed=seed)), jnp.asarray(oracles.general(4, rank, seed=seed + 50)))
 
 
 def test_w2_of_gaussians_against_the_closed_formula():
@@ -51,9 +49,7 @@ def test_w2_vanishes_to_rounding_at_coincidence_with_finite_gradients():
     for f in (wasserstein_gaussian, wasserstein_squared):
         gradient = jax.grad(lambda L, f=f: f(Gaussian(a.mean, L), a))(a.factor)
         assert bool(jnp.isfinite(gradient).all())
-    np.testing.assert_allclose(
-        jax.grad(lambda L: wasserstein_squared(Gaussian(a.mean, L), a))(a.factor), 0, atol=1e-14
-    )
+    np.testing.assert_allclose(jax.grad(lambda L: wasserstein_squared(Gaussian(a.mean, L), a))(a.factor), 0, atol=1e-14)
 
 
 def test_gradient_of_w2_against_differences():

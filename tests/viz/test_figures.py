@@ -21,9 +21,7 @@ BALANCE = ("energy", "rate", "slope", *INTEGRALS, "residual", "slope_residual")
 
 
 def config(geometry: str = "sphere") -> SimpleNamespace:
-    return SimpleNamespace(
-        flow=SimpleNamespace(geometry=geometry), solve=SimpleNamespace(t1=1.0), tolerance=1e-3
-    )
+    return SimpleNamespace(flow=SimpleNamespace(geometry=geometry), solve=SimpleNamespace(t1=1.0), tolerance=1e-3)
 
 
 def covariances(t: int, d: int) -> np.ndarray:
@@ -51,9 +49,7 @@ def moments(*, d: int, t: int = 20, valid: int | None = None) -> dict:
     return arrays | {"eigenvalues": eigenvalues, "kappa": eigenvalues[:, -1].copy()}
 
 
-def steer(
-    *, d: int, t: int = 21, k: int = 4, history: int = 10, tokens: bool = True, samples: bool = False
-) -> dict:
+def steer(*, d: int, t: int = 21, k: int = 4, history: int = 10, tokens: bool = True, samples: bool = False) -> dict:
     ts = np.linspace(0, 1, t)
     mean, covariance = np.linspace(0, 2, t)[:, None] * np.ones(d), covariances(t, d)
     arrays = {"ts": ts, "mean": mean, "covariance": covariance, "edges": np.linspace(0, 1, k + 1)}
@@ -130,14 +126,10 @@ def test_nothing_is_drawn_after_a_blow_up(valid):
 
 @pytest.mark.parametrize("d", [1, 2, 16])
 def test_steer(d):
-    check(
-        viz.figures("steer", steer(d=d, samples=d < 4), {"w2": 3e-4, "iterations": 9}, config()), {"steering"}
-    )
+    check(viz.figures("steer", steer(d=d, samples=d < 4), {"w2": 3e-4, "iterations": 9}, config()), {"steering"})
 
 
-@pytest.mark.parametrize(
-    "options", [{"history": 0}, {"t": 2, "tokens": False}, {"k": 1, "history": 1}, {"history": 2}]
-)
+@pytest.mark.parametrize("options", [{"history": 0}, {"t": 2, "tokens": False}, {"k": 1, "history": 1}, {"history": 2}])
 def test_steer_at_the_edges(options):
     summary = {"w2": 0.0, "iterations": 0}
     check(viz.figures("steer", steer(d=2, **options), summary, config()), {"steering"})
@@ -170,9 +162,7 @@ def test_the_ellipse_of_s_deviations():
     x = ellipse(mean, covariance, deviations=1.5) - mean
     np.testing.assert_allclose(np.einsum("ni,ij,nj->n", x, np.linalg.inv(covariance), x), 1.5**2, atol=1e-12)
     radius = np.linalg.norm(ellipse(mean, covariance, n=100_001) - mean, axis=1)
-    np.testing.assert_allclose(
-        [radius.min(), radius.max()], np.sqrt(np.linalg.eigvalsh(covariance)), rtol=1e-8
-    )
+    np.testing.assert_allclose([radius.min(), radius.max()], np.sqrt(np.linalg.eigvalsh(covariance)), rtol=1e-8)
 
 
 def test_the_ellipse_of_rank_one_is_a_segment():
@@ -210,9 +200,7 @@ def test_the_view_is_a_rotation():
 
 def test_distances_to_the_target():
     mean, covariance = np.array([[0.0, 0.0], [3.0, 4.0]]), np.stack([np.diag([4.0, 9.0]), np.eye(2)])
-    np.testing.assert_allclose(
-        distances(mean, covariance, mean[1], np.eye(2)), [np.sqrt(25 + 1 + 4), 0], atol=1e-7
-    )
+    np.testing.assert_allclose(distances(mean, covariance, mean[1], np.eye(2)), [np.sqrt(25 + 1 + 4), 0], atol=1e-7)
 
 
 def test_the_moments_shown():

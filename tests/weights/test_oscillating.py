@@ -17,9 +17,7 @@ def forcing(d, tau):
     if d == 2:
         return np.array([[2 + 1.5 * c, s2], [s2, 2 - 1.5 * c]])
     if d == 3:
-        return np.array(
-            [[2 + 1.5 * c, s2, s], [s2, 2 + 1.5 * s, c2], [s, c2, 2 + 1.5 * np.cos(tau + np.pi / 4)]]
-        )
+        return np.array([[2 + 1.5 * c, s2, s], [s2, 2 + 1.5 * s, c2], [s, c2, 2 + 1.5 * np.cos(tau + np.pi / 4)]])
     F = np.diag([2 + 1.5 * np.cos(tau + 2 * np.pi * i / d) for i in range(d)])
     pairs = [(i, j) for i in range(d) for j in range(i + 1, d)]
     for p, (i, j) in enumerate(pairs):

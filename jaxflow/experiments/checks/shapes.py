@@ -40,9 +40,7 @@ def square(rows: Matrix, where: str, d: int, source: str) -> np.ndarray:
 def vector(values: Vector, where: str, d: int, source: str) -> None:
     """Refuse a vector that has not d entries."""
     if len(values) != d:
-        raise InputError(
-            "wrong length", where=where, got=len(values), expected=f"{d}, the dimension of {source}"
-        )
+        raise InputError("wrong length", where=where, got=len(values), expected=f"{d}, the dimension of {source}")
 
 
 def heads(matrices: Heads, where: str, d: int, source: str) -> list[np.ndarray]:

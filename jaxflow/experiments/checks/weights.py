@@ -47,9 +47,7 @@ def _check_layer(layer: Layer, where: str, d: int, source: str) -> None:
     if isinstance(layer, Constant | Segment):
         _check_free(layer, where, d, source)
         if not _given(layer) and drawn is None:
-            raise InputError(
-                "this layer does nothing", where=where, expected="heads (`D`, or `B` and `V`), `A` or `b`"
-            )
+            raise InputError("this layer does nothing", where=where, expected="heads (`D`, or `B` and `V`), `A` or `b`")
     if layer.A is not None:
         shapes.square(layer.A, f"{where}.A", d, source)
     if layer.b is not None:
