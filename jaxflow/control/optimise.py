@@ -13,8 +13,9 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxflow._typing import Count, Scalar
+from jaxflow._typing import Count, Flag, Scalar
 from jaxflow.control.problem import Controls, Problem, tree_where
+from jaxflow.measures import Gaussian
 
 Method = Literal["adam", "lbfgs", "gauss-newton"]
 FADING = 4
@@ -113,20 +114,22 @@ def _newton(problem: Problem, search: Search) -> tuple[Scalar, Scalar, Controls,
     controls many more, so that the m × m side is solved. ν follows the ratio of actual to predicted decrease.
     Source: Nielsen, IMM-REP-1999-05, §2.
     """
-    value, square = problem.loss(search.controls, problem.effort_weight)
     flat, unravel = ravel_pytree(search.controls)
     nu = search.memory
 
-    def miss(flat: Array) -> Array:
-        return problem.miss(unravel(flat))
+    def miss(flat: Array) -> tuple[Array, tuple[Gaussian, Flag]]:
+        final, arrived = problem.arrive(unravel(flat))
+        return problem.miss(final), (final, arrived)
 
-    r, J = miss(flat), jax.jacrev(miss)(flat)
+    r, pull_back, (final, arrived) = jax.vjp(miss, flat, has_aux=True)
+    (J,) = jax.vmap(pull_back)(jnp.eye(r.shape[0], dtype=r.dtype))
+    value, square = problem.objective(search.controls, final, arrived, problem.effort_weight)
     gram = J @ J.T
     m = gram.shape[0]
     damping = nu * jnp.trace(gram) / m + m * jnp.finfo(gram.dtype).eps * jnp.trace(gram)
     y = jnp.linalg.solve(gram + damping * jnp.eye(m, dtype=gram.dtype), r)
     step = -J.T @ y
-    new = miss(flat + step)
+    new, _ = miss(flat + step)
     before, after = jnp.sum(r * r), jnp.sum(new * new)
     predicted = before - jnp.sum((r - gram @ y) ** 2)
     ratio = jnp.where(jnp.isfinite(after), (before - after) / predicted, -1.0)

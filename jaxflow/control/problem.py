@@ -89,25 +89,34 @@ class Problem(eqx.Module):
         options = {"method": self.method, "rtol": self.rtol, "atol": self.atol, "dt": self.dt, **options}
         return solve(MomentFlow(self.weights(controls)), self.start, t1=self.t1, **options)
 
-    def loss(self, controls: Controls, effort_weight: Scalar) -> tuple[Scalar, Scalar]:
-        """(objective with this λ, W₂² at t₁). Where the moments blow up on the way the objective is a constant plus
-        the effort, so that its gradient leads back to smaller controls, and W₂² is inf."""
+    def arrive(self, controls: Controls) -> tuple[Gaussian, Flag]:
+        """The Gaussian at t₁, and whether it got there (else the last finite one before blow-up)."""
         sol = self.simulate(controls, save_at=[self.t1])
-        arrived = sol.status == Status.done
-        distance = wasserstein_squared(sol.final, self.target)
+        return sol.final, sol.status == Status.done
+
+    def loss(self, controls: Controls, effort_weight: Scalar) -> tuple[Scalar, Scalar]:
+        """(objective with this λ, W₂² at t₁)."""
+        final, arrived = self.arrive(controls)
+        return self.objective(controls, final, arrived, effort_weight)
+
+    def objective(
+        self, controls: Controls, final: Gaussian, arrived: Flag, effort_weight: Scalar
+    ) -> tuple[Scalar, Scalar]:
+        """The same of a given end. Where the moments blow up on the way the objective is a constant plus the effort,
+        so that its gradient leads back to smaller controls, and W₂² is inf."""
+        distance = wasserstein_squared(final, self.target)
         spent = effort(self.weights(controls))
         return (
             jnp.where(arrived, distance + effort_weight * spent, 1e6 + spent),
             jnp.where(arrived, distance, jnp.inf),
         )
 
-    def miss(self, controls: Controls) -> Float[Array, " m"]:
-        """(T(μ − μ*), vech(T(Σ − Σ*)Tᵀ)) at t₁, all zero on an exact hit.
+    def miss(self, final: Gaussian) -> Float[Array, " m"]:
+        """(T(μ − μ*), vech(T(Σ − Σ*)Tᵀ)) of this end, all zero on an exact hit.
 
         T makes the target N(·, I) on its range: the flow is affine-equivariant, so that in these coordinates thin
         and thick directions of the target are equally hard.
         """
-        final = self.simulate(controls, save_at=[self.t1]).final
         T = whitening(self.target.factor)
         rows, columns = jnp.tril_indices(self.start.dim)
         gap = T @ (final.covariance - self.target.covariance) @ T.T

@@ -42,12 +42,12 @@ class Check:
     def run(self) -> Result:
         """Compute, compare, and time it."""
         began = time.perf_counter()
-        computed = float(self.compute())
-        error = abs(computed - self.exact)
+        computed, exact = float(self.compute()), float(self.exact)
+        error = abs(computed - exact)
         return Result(
             self.name,
             self.source,
-            self.exact,
+            exact,
             computed,
             error,
             self.tolerance,

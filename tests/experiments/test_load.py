@@ -49,9 +49,9 @@ def test_defaults_are_written_out(config, tmp_path):
     control = build(config("steer"), folder=tmp_path).control
     assert (control.segments, control.effort, control.iterations, control.learning_rate) == (
         10,
-        1e-4,
-        2000,
-        0.02,
+        1e-2,
+        1000,
+        0.05,
     )
     constructive = build(config("steer", control={"method": "constructive"}), folder=tmp_path).control
     assert (constructive.segments, constructive.iterations) == (None, None)
