@@ -46,7 +46,7 @@ CHECKS = (
     Check(
         "steering_gauss_newton",
         "arXiv:2606.07600 §3, exact reachability",
-        "A layer of attention and feed-forward found by Gauss–Newton hits the target (largest error in mean and covariance).",
+        "A layer A, B, V, b found by Gauss–Newton hits the target (largest error in mean and covariance).",
         0.0,
         1e-9,
         _gauss_newton,
