@@ -32,7 +32,9 @@ def velocity(x, w, heads, *, law="softmax", A=None, b=None, sphere=True, causal=
             u += A @ x[i]
         if b is not None:
             u += b
-        inverse = sum(c / m[i] for (c, _, _), (m, _, _) in zip(heads, tilts))
+        total = sum(c for c, _, _ in heads)
+        # Means over heads are taken with c/Σc in the steepest law alone.
+        inverse = sum(c / m[i] for (c, _, _), (m, _, _) in zip(heads, tilts)) / total**2
         for (c, _, V), (m, a, _) in zip(heads, tilts):
             factor = {"softmax": 1.0, "unnormalized": m[i], "steepest": m[i] * inverse}[law]
             u += c * factor * V @ a[i]
