@@ -48,6 +48,65 @@ def solve_lyapunov(X: Float[Array, "d d"], C: Float[Array, "d d"]) -> Float[Arra
     return jax.lax.custom_linear_solve(lambda Y: X @ Y + Y @ X, C, solve, symmetric=True)
 
 
+def solve_stable_lyapunov(X: Float[Array, "d d"], C: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """The Y with X Y + Y Xᵀ = C, for X Hurwitz (every eigenvalue with Re < 0).
+
+    By the squared Smith iteration: with q > 0 and the Cayley transform E = (X − qI)^{-1}(X + qI), |eig E| < 1, the sum
+    Y = Σ_k E^k F Eᵀ^k doubles its number of terms at every step. Two rounds of refinement follow. Differentiable to
+    every order, by solving the same equation again. Cost O(d³); resolves decay rates up to about 1e8 apart.
+    Source: R. A. Smith, SIAM J. Appl. Math. 16 (1968) 198.
+    """
+    d = X.shape[0]
+    eye = jnp.eye(d, dtype=X.dtype)
+
+    def smith(X: Array, C: Array) -> Array:
+        # The geometric mean of the decay rates, |det X|^{1/d}, treats fast and slow ones alike.
+        q = jnp.exp(jnp.linalg.slogdet(X)[1] / d)
+        R = jnp.linalg.inv(X - q * eye)
+        E = R @ (X + q * eye)
+
+        def double(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+            Y, E = carry
+            return (Y + E @ Y @ E.T, E @ E), None
+
+        return jax.lax.scan(double, (-2 * q * (R @ C @ R.T), E), None, length=30)[0][0]
+
+    def solve_with(X: Array, C: Array) -> Array:
+        Y = smith(X, C)
+        for _ in range(2):
+            Y = Y + smith(X, C - X @ Y - Y @ X.T)
+        return Y
+
+    fixed = jax.lax.stop_gradient(X)
+    return jax.lax.custom_linear_solve(
+        lambda Y: X @ Y + Y @ X.T, C, lambda _, C: solve_with(fixed, C), lambda _, C: solve_with(fixed.T, C)
+    )
+
+
+def matrix_sign(A: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """sign(A): the function that is 1 on the invariant subspace of Re λ > 0 and −1 on that of Re λ < 0.
+
+    Newton's iteration X ← (cX + (cX)^{-1})/2 with c = |det X|^{-1/d} until it has settled. Undefined, and not to be
+    trusted, with an eigenvalue on the imaginary axis. Its derivative is not offered: use it for projections whose
+    result is then polished. Cost O(d³) a step, about ten steps.
+    Source: N. J. Higham, Functions of Matrices (SIAM 2008), ch. 5.
+    """
+    A = jax.lax.stop_gradient(A)
+
+    def step(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        X, gap, k = carry
+        # Scaling speeds up the first steps and spoils the last ones.
+        c = jnp.where(gap > 1e-2, jnp.exp(-jnp.linalg.slogdet(X)[1] / X.shape[0]), 1.0)
+        new = (c * X + jnp.linalg.inv(X) / c) / 2
+        return new, jnp.linalg.norm(new - X) / jnp.linalg.norm(new), k + 1
+
+    def going(carry: tuple[Array, Array, Array]) -> Array:
+        return (carry[1] > 1e-14) & (carry[2] < 100)
+
+    start = (A, jnp.asarray(jnp.inf, A.dtype), jnp.asarray(0))
+    return jax.lax.while_loop(going, step, start)[0]
+
+
 @jax.custom_jvp
 def sqrtm(A: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """A^½ for A symmetric positive semidefinite; negative eigenvalues (rounding) count as zero.
