@@ -1,9 +1,30 @@
-"""Gaussians through transformers: exact equations for mean and covariance, and their closed forms."""
+"""Gaussians through transformers: exact equations for mean and covariance, their closed forms, limits and blow-up."""
 
+from jaxflow.gaussian.bernoulli import bernoulli as bernoulli
+from jaxflow.gaussian.bernoulli import held_covariance as held_covariance
+from jaxflow.gaussian.blowup import BlowUp as BlowUp
+from jaxflow.gaussian.blowup import blowup_bounds as blowup_bounds
+from jaxflow.gaussian.blowup import blowup_time as blowup_time
+from jaxflow.gaussian.classify import Verdict as Verdict
+from jaxflow.gaussian.classify import classify as classify
+from jaxflow.gaussian.classify import classify_many as classify_many
 from jaxflow.gaussian.closed import linear as linear
 from jaxflow.gaussian.closed import scalar_blowup_time as scalar_blowup_time
 from jaxflow.gaussian.closed import scalar_variance as scalar_variance
+from jaxflow.gaussian.commuting import commuting as commuting
+from jaxflow.gaussian.ensemble import Ensemble as Ensemble
+from jaxflow.gaussian.ensemble import ensemble as ensemble
+from jaxflow.gaussian.equilibrium import Equilibrium as Equilibrium
+from jaxflow.gaussian.equilibrium import TunedMean as TunedMean
+from jaxflow.gaussian.equilibrium import equilibrium as equilibrium
+from jaxflow.gaussian.equilibrium import newton_covariance as newton_covariance
+from jaxflow.gaussian.equilibrium import tune_mean as tune_mean
 from jaxflow.gaussian.flow import MomentFlow as MomentFlow
 from jaxflow.gaussian.observables import MomentReport as MomentReport
 from jaxflow.gaussian.observables import moments as moments
+from jaxflow.gaussian.riccati import Riccati as Riccati
+from jaxflow.gaussian.riccati import riccati as riccati
+from jaxflow.gaussian.riccati import riccati_blowup_time as riccati_blowup_time
+from jaxflow.gaussian.stability import covariance_spectrum as covariance_spectrum
+from jaxflow.gaussian.stability import mean_spectrum as mean_spectrum
 from jaxflow.measures import Gaussian as Gaussian

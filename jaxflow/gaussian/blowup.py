@@ -42,9 +42,7 @@ class BlowUp(eqx.Module):
     how: How = eqx.field(static=True)
 
 
-def blowup_time(
-    layer: Layer, start: Gaussian, *, direction: Direction | None = None, horizon: float = 100.0
-) -> BlowUp:
+def blowup_time(layer: Layer, start: Gaussian, *, direction: Direction | None = None, horizon: float = 100.0) -> BlowUp:
     """The blow-up time of the covariance under a constant layer; never NaN. Host only (it looks at the values).
 
     Where derivatives or jit are needed, call `scalar_blowup_time`, `riccati_blowup_time` or `blowup_bounds` directly.
@@ -128,4 +126,3 @@ def lyapunov_rates(parts: Parts, Sigma: Array, *, sign: float) -> tuple[Array, A
 def _norm(X: Array) -> Array:
     """‖X_h‖₂ of each matrix, zeros where there are none."""
     return jax.vmap(lambda M: jnp.linalg.norm(M, ord=2))(X)
-

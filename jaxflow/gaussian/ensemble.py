@@ -1,0 +1,284 @@
+"""Thousands of Gaussians under layers of their own, faster than a vmap: equation (1.1) on lanes.
+
+Y = [L | μ] moves by Ẏ = KY + [0 | Vμ + b], K = A + Σ_h c_hV_hΣB_h, Σ = LLᵀ. Matrices of a few rows are multiplied
+lane by lane with the systems as the last, contiguous axis; larger ones by batched products. Blocks of systems that fit
+the cache are solved one after the other, each system with steps of its own.
+"""
+
+from typing import Any, NamedTuple, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxflow._checks import check_positive, check_same_dtype
+from jaxflow.errors import InputError
+from jaxflow.gaussian.parts import Parts, parts_of
+from jaxflow.measures import Gaussian
+from jaxflow.solve import AbstractMethod, Dopri8, Status
+from jaxflow.solve import lanes as on
+from jaxflow.solve.adaptive import BLOW_UP_HORIZON
+from jaxflow.weights import AbstractSchedule, Constant, Layer, Piecewise
+from jaxflow.weights.layer import Direction
+from jaxflow.weights.schedules import Held
+
+LANES_LAST = 8
+"""Up to this dimension systems are the last axis; above it, batched matrix products are faster on a CPU."""
+
+
+@final
+class Ensemble(eqx.Module):
+    """Where N systems ended.
+
+    Attributes:
+        final: Gaussians with a leading axis N: at t1, or at the last step before a blow-up, always finite.
+        status: a `Status` for each, compare with `==`.
+        t_end: t1, or the blow-up time, or the time of the last finite state, (N,).
+        kappa: κ_eff = max_h ‖LᵀB_hL‖₂ at `final`, (N,).
+        steps, rejected: taken and rejected by each, (N,).
+    """
+
+    final: Gaussian
+    status: Any
+    t_end: Float[Array, " N"]
+    kappa: Float[Array, " N"]
+    steps: Int[Array, " N"]
+    rejected: Int[Array, " N"]
+
+
+def ensemble(
+    weights: AbstractSchedule | Layer,
+    starts: Gaussian,
+    *,
+    t1: float,
+    t0: float = 0.0,
+    direction: Direction | None = None,
+    method: AbstractMethod | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = 2048,
+    block: int | None = None,
+) -> Ensemble:
+    """Move N Gaussians from t0 to t1, each under its own layer or layers.
+
+    The same mathematics as `jax.vmap` over `solve(MomentFlow(...), ...)`, much faster for many small systems (see
+    benchmarks/README.md). Works under jit and reverse-mode grad (discrete adjoint; memory of one block).
+
+    Args:
+        weights: a Layer whose arrays have a leading axis N (`make_layer(..., lead=1)`), or a Constant or Piecewise
+            schedule of such (`eqx.filter_vmap(jf.weights.Constant)(...)`).
+        starts: mean (N, d), factor (N, d, r).
+        t0, t1: Python numbers.
+        direction: for tied heads.
+        method: `Dopri8()` (default) or `Tsit5()`.
+        rtol, atol: default 1e-8 in float64, 1e-5 in float32, for each system separately.
+        max_steps: for each piece of the schedule.
+        block: systems solved side by side; default chosen by d and device.
+
+    Returns:
+        An Ensemble. Blow-up of one system does not disturb the others.
+
+    Raises:
+        InputError: shapes or types do not fit, or the schedule is neither constant nor piecewise constant.
+
+    Cost: about 4 matrix products of size d (2 + 2h of them for h heads) an evaluation, 13 evaluations a step.
+
+    Source: arXiv:2606.07600, equation (1.1).
+    """
+    method = Dopri8() if method is None else method
+    on.tableau(method)
+    check_same_dtype({"starts": starts, "weights": weights})
+    layers, edges = _pieces(weights, float(t0), float(t1))
+    N, d, r = _check_batch(layers, starts)
+    dtype = starts.factor.dtype
+    tolerance = 1e-8 if dtype == jnp.float64 else 1e-5
+    rtol, atol = (tolerance if x is None else x for x in (rtol, atol))
+    check_positive(rtol, "rtol")
+    check_positive(atol, "atol")
+    parts = jax.vmap(jax.vmap(lambda layer: parts_of(layer, direction)))(layers)
+    axis = -1 if d <= LANES_LAST else 0
+    block = min(N, _block(d, N) if block is None else block)
+    horizon = BLOW_UP_HORIZON * (t1 - t0)
+
+    Y = jnp.concatenate([starts.factor, starts.mean[..., None]], -1)
+    blocks = -(-N // block)
+    # Filled up with copies of the last system, whose results are dropped.
+    fill = np.minimum(np.arange(blocks * block), N - 1).reshape(blocks, block)
+
+    def one(rows: tuple[Array, Parts]) -> on.Lanes:
+        Y, parts = rows
+        lanes = on.begin_lanes(jnp.moveaxis(Y, 0, axis), axis, t0)
+        for i, end in enumerate(edges[1:]):
+            plan = on.Plan(method, axis, end, rtol, atol, max_steps, horizon)
+            args = _matrices(jax.tree.map(lambda x: x[:, i], parts), axis)
+            # Only lanes that reached the end of the last layer go on.
+            lanes = lanes._replace(code=jnp.where(lanes.code == on.DONE, on.RUNNING, lanes.code)) if i else lanes
+            stuck = (lanes.code == on.RUNNING) & (lanes.t < edges[i])
+            lanes = lanes._replace(code=jnp.where(stuck, STUCK, lanes.code))
+            lanes = on.run_lanes(_Right(axis, r), _Left(axis, r), plan, lanes, args)
+        left = _Left(axis, r)(lanes.y, args)
+        t_end = jnp.where(lanes.code == on.BLOW_UP, lanes.t + left, lanes.t)
+        return lanes._replace(y=jnp.moveaxis(lanes.y, axis, 0), t=t_end)
+
+    rows = jax.tree.map(lambda x: x[fill], (Y, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), parts)))
+    lanes = (
+        jax.lax.map(one, rows)
+        if blocks > 1
+        else jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], rows)))
+    )
+    lanes = jax.tree.map(lambda x: x.reshape(blocks * block, *x.shape[2:])[:N], lanes)
+    final = Gaussian(lanes.y[..., r], lanes.y[..., :r])
+    last = jax.tree.map(lambda x: x[-1], layers)
+    return Ensemble(final, jax.vmap(_status)(lanes.code), lanes.t, _kappa(last, final), lanes.steps, lanes.rejected)
+
+
+STUCK = 4
+
+
+class _Matrices(NamedTuple):
+    """One layer of every lane: A, b, V = [c₁V₁ … c_hV_h] (d, h·d), B likewise, ΣcV; each with the lane axis."""
+
+    A: Array
+    b: Array
+    V: Array
+    B: Array
+    total: Array
+
+
+def _matrices(parts: Parts, axis: int) -> _Matrices:
+    A, b, cV, B = parts
+    n, h, d, _ = cV.shape
+
+    def side_by_side(X: Array) -> Array:
+        return jnp.moveaxis(X, 1, 2).reshape(n, d, h * d)
+
+    given = (A, b[..., None], side_by_side(cV), side_by_side(B), cV.sum(1))
+    return _Matrices(*(jnp.moveaxis(x, 0, axis) for x in given))
+
+
+def _product(X: Array, Y: Array, axis: int) -> Array:
+    """X Y for every lane."""
+    if axis == 0:
+        return X @ Y
+    return jnp.sum(X[:, :, None] * Y[None], axis=1)
+
+
+def _attention(y: Array, m: _Matrices, axis: int, r: int) -> tuple[Array, Array]:
+    """Σ = LLᵀ and Q = Σ_h c_hV_hΣB_h."""
+    L = y[:, :r] if axis else y[:, :, :r]
+    Sigma = _product(L, jnp.swapaxes(L, 0, 1) if axis else jnp.swapaxes(L, 1, 2), axis)
+    if m.B.shape[1 if axis else 2] == 0:
+        return Sigma, jnp.zeros_like(Sigma)
+    SB = _product(Sigma, m.B, axis)
+    d = Sigma.shape[1]
+    h = SB.shape[1 if axis else 2] // d
+    if h > 1:
+        shape = SB.shape
+        SB = SB.reshape(d, h, d, shape[2]) if axis else SB.reshape(shape[0], d, h, d)
+        SB = (
+            jnp.swapaxes(SB, 0, 1).reshape(h * d, d, shape[2])
+            if axis
+            else jnp.swapaxes(SB, 1, 2).reshape(shape[0], h * d, d)
+        )
+    return Sigma, _product(m.V, SB, axis)
+
+
+class _Right(NamedTuple):
+    """Ẏ = KY + [0 | (ΣcV)μ + b]."""
+
+    axis: int
+    r: int
+
+    def __call__(self, y: Array, m: _Matrices) -> Array:
+        axis, r = self
+        _, Q = _attention(y, m, axis, r)
+        KY = _product(m.A + Q, y, axis)
+        columns = 1 if axis else 2
+        mu = y[:, r:] if axis else y[:, :, r:]
+        shift = _product(m.total, mu, axis) + m.b
+        L, last = jnp.split(KY, [r], columns)
+        return jnp.concatenate([L, last + shift], columns)
+
+
+class _Left(NamedTuple):
+    """tr Σ / (2 tr QΣ), as in MomentFlow.time_left."""
+
+    axis: int
+    r: int
+
+    def __call__(self, y: Array, m: _Matrices) -> Array:
+        Sigma, Q = _attention(y, m, self.axis, self.r)
+        rows = (0, 1) if self.axis else (1, 2)
+        growth = 2 * jnp.sum(Q * Sigma, axis=rows)
+        size = jnp.trace(Sigma, axis1=rows[0], axis2=rows[1])
+        return jnp.where(growth > 0, size / jnp.where(growth > 0, growth, 1), jnp.inf)
+
+
+def _status(code: Array) -> Any:
+    status = Status.where(code == on.DONE, Status.done, Status.max_steps)
+    status = Status.where(code == on.BLOW_UP, Status.blow_up, status)
+    return Status.where(code == on.NONFINITE, Status.nonfinite, status)
+
+
+def _kappa(layers: Layer, final: Gaussian) -> Array:
+    B, L = layers.B, final.factor
+    if B is None:
+        return jnp.zeros(L.shape[0], L.dtype)
+    return jnp.max(jnp.linalg.svd(jnp.einsum("nir,nhij,njs->nhrs", L, B, L), compute_uv=False), axis=(1, 2))
+
+
+def _block(d: int, N: int) -> int:
+    """Systems side by side: on a CPU what stays in the cache, elsewhere all."""
+    if jax.default_backend() != "cpu":
+        return N
+    return 32 if d <= LANES_LAST else max(1, 4096 // d**2)
+
+
+def _pieces(weights: AbstractSchedule | Layer, t0: float, t1: float) -> tuple[Layer, tuple[float, ...]]:
+    """The layers with a leading axis over pieces, and the times between them, from t0 to t1."""
+    if not t1 > t0:
+        raise InputError("must lie after t0", where="t1", got=f"t0={t0}, t1={t1}", expected="t0 < t1")
+    if isinstance(weights, Layer):
+        return jax.tree.map(lambda x: x[None], weights), (t0, t1)
+    if isinstance(weights, Constant | Held):
+        return jax.tree.map(lambda x: x[None], weights.layer), (t0, t1)
+    if isinstance(weights, Piecewise):
+        edges = weights.edges
+        if t0 < edges[0] or t1 > edges[-1] * (1 + 1e-12):
+            raise InputError(
+                "run beyond the schedule of layers", where="t0, t1", got=f"[{t0:g}, {t1:g}]",
+                expected=f"within [{edges[0]:g}, {edges[-1]:g}]",
+            )  # fmt: skip
+        kept = [i for i in range(len(edges) - 1) if edges[i] < t1 and edges[i + 1] > t0]
+        layers = jax.tree.map(lambda x: jnp.stack([x[:, i] for i in kept]), weights.layers)
+        return layers, (t0, *(edges[i + 1] for i in kept[:-1]), t1)
+    raise InputError(
+        "is not piecewise constant",
+        where="weights",
+        got=type(weights).__name__,
+        expected="a Layer, Constant or Piecewise with a leading axis over systems",
+        fix="use jax.vmap over jf.solve for other schedules",
+    )
+
+
+def _check_batch(layers: Layer, starts: Gaussian) -> tuple[int, int, int]:
+    """(N, d, r)."""
+    if starts.mean.ndim != 2:
+        raise InputError(
+            "must have one leading axis over systems", where="starts.mean", got=starts.mean.shape, expected="(N, d)",
+            fix="for a single system use jf.solve with gaussian.MomentFlow",
+        )  # fmt: skip
+    N, d = starts.mean.shape
+    for name in ("A", "b", "B", "V", "mass"):
+        x = getattr(layers, name)
+        matrix = {"A": 4, "b": 3, "B": 5, "V": 5, "mass": 3}[name]
+        if x is not None and (x.ndim != matrix or x.shape[1] != N):
+            raise InputError(
+                "must have a leading axis over systems", where=f"weights.{name}", got=x.shape[1:],
+                expected=f"({N}, ...)", fix="make_layer(..., lead=1), or eqx.filter_vmap over the schedule",
+            )  # fmt: skip
+    if layers.dim != d:
+        raise InputError("lives in another dimension than the weights", where="starts", got=d, expected=f"{layers.dim}")
+    return N, d, starts.rank
