@@ -88,7 +88,7 @@ class Sinkhorn(AbstractPairing):
             return _scale(q @ x.T, cloud.log_w, tolerance, self.max_iterations)
 
         g, (error, iterations) = jax.vmap(head)(queries(self, x))
-        return Coupling(g, error, iterations, error <= tolerance)
+        return Coupling(g, error, iterations.astype(int), error <= tolerance)
 
     def means(self, cloud: Cloud) -> Float[Array, "h n d"]:
         coupling = self.couple(cloud)
@@ -115,8 +115,8 @@ class Sinkhorn(AbstractPairing):
 
 def _scale(
     s: Float[Array, "n n"], log_w: Float[Array, " n"], tolerance: float, max_iterations: int
-) -> tuple[Float[Array, " n"], tuple[Scalar, Int[Array, ""]]]:
-    """The fixed point g of row and column updates, with Σ w g = 0 (only f + g is determined), and how it was reached."""
+) -> tuple[Float[Array, " n"], tuple[Scalar, Scalar]]:
+    """The fixed point g of row and column updates with Σ w g = 0 (only f + g is determined), and how it was reached."""
     w = jnp.exp(log_w)
 
     def change(g: Array) -> Array:
@@ -133,7 +133,8 @@ def _scale(
             g, step, count = now
             return g - step, change(g - step), count + 1
 
-        g, step, count = jax.lax.while_loop(going_on, update, (g, change(g), jnp.asarray(0)))
+        g, step, count = jax.lax.while_loop(going_on, update, (g, change(g), jnp.zeros((), g.dtype)))
+        # The count is a float: custom_root asks auxiliary results for tangents.
         return g, (jnp.max(jnp.abs(step)), count)
 
     def tangent(linear: Any, y: Array) -> Array:
