@@ -32,7 +32,7 @@ def make_values(*, V: Any, A: Any = None, b: Any = None, mass: Any = None) -> La
     shapes = {"V": (h, d, d), "A": (d, d), "b": (d,), "mass": (h,)}
     for name, x in given.items():
         check_shape(x, shapes[name], name)
-    return Layer(**given)
+    return Layer(V=given["V"], A=given.get("A"), b=given.get("b"), mass=given["mass"])
 
 
 @final
