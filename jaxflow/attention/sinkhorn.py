@@ -43,7 +43,7 @@ class Sinkhorn(AbstractPairing):
     """Doubly stochastic attention: what a token receives is averaged, and every token is attended to equally.
 
     Terms of the logits that depend on x or on y alone are absorbed by the scaling. Hence a sees C = KᵀQ through
-    x − μ only, maps μ to μ, and |L⁺a| ≤ |L⁺(x − μ)|: Σ stays finite for all time.
+    x − μ only, maps μ to μ, and |L⁺(a − μ)| ≤ |L⁺(x − μ)|: Σ stays finite for all time.
 
     Args:
         Q, K: (h, k, d), or (k, d) for one head.

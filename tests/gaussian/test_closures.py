@@ -37,6 +37,9 @@ def test_with_softmax_it_is_the_moment_flow():
     c = run(MomentFlow(Constant(A=A, b=b, B=B, V=V, mass=MASS)), START, **options).final
     np.testing.assert_allclose(a.mean, c.mean, atol=1e-15)
     np.testing.assert_allclose(a.factor, c.factor, atol=1e-15)
+    flows = ClosureFlow(WEIGHTS, Softmax(Q, K, 0.9)), MomentFlow(Constant(A=A, b=b, B=B, V=V, mass=MASS))
+    a, c = (flow.time_left(START, flow.field(0.0, START, flow.weights.at(0.0))[1]) for flow in flows)
+    np.testing.assert_allclose(a, c, rtol=1e-13)
     cloud = gauss_hermite(START, nodes=4)
     a = run(PairingFlow(WEIGHTS, Softmax(Q, K, 0.9)), cloud, **options).final
     attention = AttentionFlow(Constant(A=A, b=b, B=B, V=V, mass=MASS), geometry=Euclidean())
@@ -152,6 +155,9 @@ def test_l2_attention_with_few_keys_can_blow_up():
     sol = run(flow, start, t1=5.0, rtol=1e-11, atol=1e-11)
     assert sol.outcome == "blow_up"
     np.testing.assert_allclose(sol.t_end, (1 + 2 * 0.36) / (2 * 0.6 * 0.5), rtol=1e-8)
+    near = Gaussian(jnp.zeros(2), jnp.asarray([[0.6, 0.0], [5e4, 3e4]]))
+    left = flow.time_left(near, flow.field(0.0, near, flow.weights.at(0.0))[1])
+    np.testing.assert_allclose(left, (1 + 2 * 0.36) / (2 * 0.6 * 5e4), rtol=1e-8)
 
 
 def test_sinkhorn_attention_never_blows_up():
