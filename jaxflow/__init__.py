@@ -15,7 +15,7 @@ Rooms, from the ground up (imports only point down this list):
     geometry                     Sphere, Euclidean
     measures                     Cloud, Gaussian, sampling, Gauss–Hermite nodes
     weights                      Constant, Piecewise, OrnsteinUhlenbeck, Oscillating, Sampled, Function -> Layer
-    attention                    the primitive (log m, a): Dense, Chunked
+    attention                    the primitive (log m, a): Dense, Chunked; rules: Softmax, L2, Sinkhorn
     solve                        methods, Solution, Status, observables
     particles, gaussian          velocity laws, energy, balance; moments, closed forms
     transport                    Wasserstein distances

@@ -13,29 +13,33 @@ TOP = {
 }  # fmt: skip
 
 ROOMS = {
-    "attention": {"AbstractKernel", "Chunked", "Dense", "Tilted"},
+    "attention": {
+        "AbstractKernel", "AbstractPairing", "Affine", "Chunked", "Coupling", "Dense", "L2", "Sinkhorn", "Softmax",
+        "Tilted",
+    },
     "control": {
         "Plan", "Problem", "Search", "advance", "begin", "check_reachable", "constant_linear",
         "constructive_controls", "effort", "make_plan", "steer",
     },
     "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
     "gaussian": {
-        "Gaussian", "MomentFlow", "MomentReport", "linear", "moments", "scalar_blowup_time", "scalar_variance",
+        "ClosureFlow", "Gaussian", "MomentFlow", "MomentReport", "linear", "mixture_attention", "moments",
+        "negative_part", "relu_bound", "relu_bound_slope", "relu_true_slope", "scalar_blowup_time", "scalar_variance",
     },
     "geometry": {"AbstractGeometry", "Euclidean", "Sphere"},
     "linalg": {"bures_gap", "factor_of", "polar", "safe_norm", "solve_lyapunov", "sqrtm", "symmetrize"},
     "measures": {"Cloud", "Gaussian", "gauss_hermite", "sample"},
     "particles": {
-        "AttentionFlow", "Balance", "Cloud", "balance", "count_clusters", "cross_polytope", "dissipation", "energy",
-        "equiangular", "equispaced", "gauss_hermite", "mobility", "octahedral", "sample", "uniform",
-        "von_mises_fisher",
+        "AttentionFlow", "Balance", "Cloud", "PairingFlow", "balance", "count_clusters", "cross_polytope",
+        "dissipation", "energy", "equiangular", "equispaced", "gauss_hermite", "mobility", "octahedral", "sample",
+        "uniform", "von_mises_fisher",
     },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},
     "transport": {"wasserstein_gaussian", "wasserstein_squared"},
     "weights": {
         "AbstractSchedule", "Constant", "Function", "Layer", "OrnsteinUhlenbeck", "Oscillating", "Piecewise",
-        "Sampled", "make_layer", "random_heads",
+        "Sampled", "Values", "make_layer", "make_values", "random_heads",
     },
 }  # fmt: skip
 

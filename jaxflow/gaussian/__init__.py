@@ -11,6 +11,7 @@ from jaxflow.gaussian.classify import classify_many as classify_many
 from jaxflow.gaussian.closed import linear as linear
 from jaxflow.gaussian.closed import scalar_blowup_time as scalar_blowup_time
 from jaxflow.gaussian.closed import scalar_variance as scalar_variance
+from jaxflow.gaussian.closures import ClosureFlow as ClosureFlow
 from jaxflow.gaussian.commuting import commuting as commuting
 from jaxflow.gaussian.ensemble import Ensemble as Ensemble
 from jaxflow.gaussian.ensemble import ensemble as ensemble
@@ -20,8 +21,13 @@ from jaxflow.gaussian.equilibrium import equilibrium as equilibrium
 from jaxflow.gaussian.equilibrium import newton_covariance as newton_covariance
 from jaxflow.gaussian.equilibrium import tune_mean as tune_mean
 from jaxflow.gaussian.flow import MomentFlow as MomentFlow
+from jaxflow.gaussian.mixtures import mixture_attention as mixture_attention
 from jaxflow.gaussian.observables import MomentReport as MomentReport
 from jaxflow.gaussian.observables import moments as moments
+from jaxflow.gaussian.relu import negative_part as negative_part
+from jaxflow.gaussian.relu import relu_bound as relu_bound
+from jaxflow.gaussian.relu import relu_bound_slope as relu_bound_slope
+from jaxflow.gaussian.relu import relu_true_slope as relu_true_slope
 from jaxflow.gaussian.riccati import Riccati as Riccati
 from jaxflow.gaussian.riccati import riccati as riccati
 from jaxflow.gaussian.riccati import riccati_blowup_time as riccati_blowup_time

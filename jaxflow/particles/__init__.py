@@ -10,6 +10,7 @@ from jaxflow.particles.energy import dissipation as dissipation
 from jaxflow.particles.energy import energy as energy
 from jaxflow.particles.energy import mobility as mobility
 from jaxflow.particles.flow import AttentionFlow as AttentionFlow
+from jaxflow.particles.pairing import PairingFlow as PairingFlow
 from jaxflow.particles.tokens import cross_polytope as cross_polytope
 from jaxflow.particles.tokens import equiangular as equiangular
 from jaxflow.particles.tokens import equispaced as equispaced

@@ -4,12 +4,15 @@ softmax        ẋ = P_x (A x + b + Σ_h c_h V_h a_h(x))                      th
 unnormalized   ẋ = P_x (A x + b + Σ_h c_h m_h(x) V_h a_h(x))               gradient flow of E when tied
 steepest       ẋ = ∓ (Σ_h c̄_h m_h(x)^{-1}) P_x Σ_h c̄_h m_h(x) D_h a_h(x)   tied only, c̄_h = c_h/Σc: steepest descent
                                                                           of E in the metric of the effective mobility
+
+With relu=True the feed-forward part is relu(A x + b).
 """
 
 from collections.abc import Callable
 from typing import Any, Literal, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -46,10 +49,13 @@ class AttentionFlow(AbstractFlow):
         geometry: `Sphere()` or `Euclidean()`.
         kernel: how the sums over pairs are done: `Chunked()` in constant memory, `Dense()` all at once.
         causal: token i attends to tokens j ≤ i only.
+        relu: the feed-forward part is relu(Ax + b), entry by entry, instead of Ax + b. Gaussians do not stay
+            Gaussians then; `gaussian.relu_bound` says how far they stray.
         second: also compute the tilted second moments (observables switch this on when they need it).
 
     Raises:
-        InputError: a direction that is missing or does not apply, an unknown law, "steepest" with free heads.
+        InputError: a direction that is missing or does not apply, an unknown law, "steepest" with free heads,
+            relu without feed-forward.
 
     Cost: O(h n² d) per evaluation.
 
@@ -62,6 +68,7 @@ class AttentionFlow(AbstractFlow):
     geometry: AbstractGeometry = Sphere()
     kernel: AbstractKernel = Chunked()
     causal: bool = eqx.field(static=True, default=False)
+    relu: bool = eqx.field(static=True, default=False)
     second: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
@@ -75,6 +82,10 @@ class AttentionFlow(AbstractFlow):
                 where="law",
                 got="steepest with free heads B, V",
                 fix='give tied heads D, or take law="softmax"',
+            )
+        if self.relu and layer.A is None and layer.b is None:
+            raise InputError(
+                "needs a feed-forward part", where="relu", got="heads only", fix="give A or b, or leave it"
             )
 
     def check(self, state: Any) -> None:
@@ -124,6 +135,8 @@ class AttentionFlow(AbstractFlow):
             u = u + x @ layer.A.T
         if layer.b is not None:
             u = u + layer.b[None]
+        if self.relu:
+            u = jax.nn.relu(u)
         if tilted is not None and layer.V is not None and layer.mass is not None:
             c = layer.mass[:, None]
             if self.law == "unnormalized":

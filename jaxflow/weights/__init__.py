@@ -10,3 +10,5 @@ from jaxflow.weights.schedules import Constant as Constant
 from jaxflow.weights.schedules import Function as Function
 from jaxflow.weights.schedules import Piecewise as Piecewise
 from jaxflow.weights.schedules import Sampled as Sampled
+from jaxflow.weights.values import Values as Values
+from jaxflow.weights.values import make_values as make_values

@@ -18,7 +18,8 @@ class Layer(eqx.Module):
     """The weights of a transformer at one depth; the same object drives tokens and Gaussians.
 
     Attributes:
-        B: query-key matrices, (h, d, d), or None for a layer without attention.
+        B: query-key matrices, (h, d, d), or None for a layer without attention, or whose attention comes with the
+            flow (see `Values`).
         V: value matrices, (h, d, d). For tied heads V = D, and the flow's direction supplies the sign.
         A, b: feed-forward matrix (d, d) and bias (d,); None stands for zero.
         mass: c_h, (h,). The attention part is Σ_h c_h V_h a_h.
@@ -35,12 +36,12 @@ class Layer(eqx.Module):
     @property
     def dim(self) -> int:
         """d."""
-        return next(x for x in (self.B, self.A, self.b) if x is not None).shape[-1]
+        return next(x for x in (self.B, self.A, self.b, self.V) if x is not None).shape[-1]
 
     @property
     def dtype(self) -> Any:
         """The floating type of the weights."""
-        return next(x for x in (self.B, self.A, self.b) if x is not None).dtype
+        return next(x for x in (self.B, self.A, self.b, self.V) if x is not None).dtype
 
     @property
     def heads(self) -> int:
