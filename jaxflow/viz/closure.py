@@ -41,7 +41,8 @@ def plot_gain(
     for name, (color, text) in _clouds(gains).items():
         plot_band(kappa, gains[name].T, color=color, ax=ax)
         ends.append((float(gains[name][-1].mean()), text, color))
-    ax.set_ylim(bottom=0, top=1.15)
+    lowest = min(float(np.min(x)) for x in gains.values())
+    ax.set_ylim(bottom=max(0.0, min(0.5, lowest - 0.1)), top=1.15)
     _strength_axis(ax, kappa)
     ax.set_title("Gain of attention, over that of infinitely many tokens")
     if label:
