@@ -20,7 +20,8 @@ ROOMS = {
     },
     "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
     "gaussian": {
-        "Gaussian", "MomentFlow", "MomentReport", "linear", "moments", "scalar_blowup_time", "scalar_variance",
+        "Gaussian", "MomentFlow", "MomentReport", "PHASES", "blowup_threshold", "is_hurwitz", "linear",
+        "mean_converges", "moments", "phase_of", "scalar_blowup_time", "scalar_variance",
     },
     "geometry": {"AbstractGeometry", "Euclidean", "Sphere"},
     "linalg": {"bures_gap", "factor_of", "polar", "safe_norm", "solve_lyapunov", "sqrtm", "symmetrize"},

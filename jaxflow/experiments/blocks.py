@@ -91,10 +91,11 @@ class BlocksJob:
             "depth": blocks.depth,
             "t_final": state["ts"][0, -1],
         }
-        beyond = []
+        beyond, blowups = [], []
         for i, name in enumerate(names):
             found = _case({key: x[i] for key, x in state.items() if key != "done"}, blocks.step)
             summary |= {f"{key_of(name)}_{key}": value for key, value in found.items()}
+            blowups.append(np.nan if found["blowup_depth"] is None else found["blowup_depth"])
             if found["beyond_kappa_1_at"] is not None:
                 beyond.append(f"{name} from block {found['beyond_kappa_1_at']} on")
         if beyond:
@@ -102,7 +103,7 @@ class BlocksJob:
                 f"kappa_eff exceeds 1: finitely many tokens lag behind the moments: {'; '.join(beyond)}"
             )
         arrays = {name: x for name, x in state.items() if name != "done" and not name.startswith("end.")}
-        return Run(summary, {**arrays, "depth": np.arange(blocks.depth + 1)})
+        return Run(summary, {**arrays, "depth": np.arange(blocks.depth + 1), "blowup_depth": np.array(blowups)})
 
 
 def _case(found: State, step: float) -> dict[str, Any]:

@@ -29,6 +29,9 @@ from jaxflow.weights import Constant
 
 SETTLED = 0.05
 
+VANISHED = 1e-6
+"""A standard deviation or mean this small beside the first has vanished: the solver's tolerance hides the rest."""
+
 FAILED = len(PHASES)
 """The verdict of a point at which the solver failed."""
 
@@ -159,6 +162,13 @@ def _time_error(
     return float(np.max(np.abs(times / np.where(known, exact, 1) - 1), where=known, initial=0.0))
 
 
+def _growth(squares: Any) -> Any:
+    """ln of the last over the second of three squared sizes; ln VANISHED² for what has vanished."""
+    floor, tiny = squares[0] * VANISHED**2, jnp.finfo(squares.dtype).tiny
+    growth = jnp.log(jnp.maximum(squares[2], tiny) / jnp.maximum(squares[1], tiny))
+    return jnp.where(squares[2] <= floor, 2 * jnp.log(VANISHED), growth)
+
+
 @eqx.filter_jit
 def _row(A: Any, v: Any, b: Any, start: Gaussian, options: dict[str, Any]) -> dict[str, Any]:
     """For one b and every v: how the run ended, and how ln tr Σ and ln |μ| changed over its second half."""
@@ -168,12 +178,11 @@ def _row(A: Any, v: Any, b: Any, start: Gaussian, options: dict[str, Any]) -> di
         sol = solve(MomentFlow(Constant(A=A, B=b * eye, V=v * eye)), start, **options)
         trace = jnp.sum(sol.states.factor**2, axis=(1, 2))
         length = jnp.sum(sol.states.mean**2, axis=1)
-        tiny = jnp.finfo(A.dtype).tiny
         return {
             "status": sol.status,
             "blowup_time": sol.t_end,
-            "log_growth": jnp.log(jnp.maximum(trace[2], tiny) / jnp.maximum(trace[1], tiny)),
-            "mean_growth": jnp.log(jnp.maximum(length[2], tiny) / jnp.maximum(length[1], tiny)) / 2,
+            "log_growth": _growth(trace),
+            "mean_growth": _growth(length) / 2,
         }
 
     return jax.vmap(one)(v)

@@ -76,7 +76,7 @@ def blocks(arrays: dict[str, np.ndarray], summary: dict[str, Any]) -> Figure:
     )
     right.axhline(1, color=GREY, linestyle=(0, (1, 2)), linewidth=1.3)
     right.set_title(r"$\kappa_{\mathrm{eff}}$: closure holds below about 1")
-    _mark_blowup(left, summary)
+    _mark_blowup(left, arrays["blowup_depth"])
     left.legend(
         handles=[
             Line2D([], [], color=INK, marker="o", linestyle="", markersize=4.2, label="tokens"),
@@ -93,12 +93,10 @@ def _reached(arrays: dict[str, np.ndarray], way: str, values: np.ndarray) -> np.
     return values if way == "tokens" else np.where(arrays[f"{way}_valid"].astype(bool), values, np.nan)
 
 
-def _mark_blowup(ax: Axes, summary: dict[str, Any]) -> None:
-    """Where the moment equation blows up, in the colour of its case."""
-    for i, key in enumerate(key for key in summary if key.endswith("_blowup_depth")):
-        depth, color = summary[key], COLORS[i % len(COLORS)]
-        if depth is None:
-            continue
+def _mark_blowup(ax: Axes, depths: np.ndarray) -> None:
+    """Where the moment equation blows up, in the colour of its case; NaN where it does not."""
+    for i in np.flatnonzero(np.isfinite(depths)):
+        depth, color = float(depths[i]), COLORS[i % len(COLORS)]
         ax.axvline(depth, color=color, linewidth=0.9, linestyle=(0, (1, 2)))
         ax.annotate(
             "blow-up", (depth, 1), xycoords=("data", "axes fraction"), xytext=(0, 4), textcoords="offset points",
