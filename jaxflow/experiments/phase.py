@@ -129,10 +129,9 @@ def _verdict(outcome: np.ndarray, log_growth: np.ndarray) -> np.ndarray:
 
 def _expected(A: np.ndarray, start: Gaussian, v: np.ndarray, b: np.ndarray, t1: float) -> dict[str, np.ndarray]:
     """Phases, whether means converge, the thresholds, and the band in which a run up to t1 may see something else."""
-    matrix, c = jnp.asarray(A), b[:, None] * v[None]
-    phases = gaussian.phase_of(matrix, start, jnp.asarray(c))
-    means = jax.vmap(jax.vmap(lambda v, phase: gaussian.mean_converges(matrix, v, phase), (0, 0)), (None, 0))
-    threshold, at_t1 = (np.asarray(gaussian.blowup_threshold(matrix, start, t)) for t in (None, t1))
+    c = b[:, None] * v[None]
+    analysed = _analyse(jnp.asarray(A), start, jnp.asarray(v), jnp.asarray(c), t1)
+    phases, means, threshold, at_t1 = (np.asarray(x) for x in analysed)
     later = (c > threshold) & (c <= at_t1)
     # The rest of Σ has the size α/|c| and is reached from below at the rate 2α, α the slowest rate of growth of A.
     rates = np.linalg.eigvals(A).real
@@ -141,12 +140,20 @@ def _expected(A: np.ndarray, start: Gaussian, v: np.ndarray, b: np.ndarray, t1: 
     left = 0.0 if np.isinf(slowest) else slowest / smallest * np.exp(-slowest * t1)
     approaching = (c < 0) & (left > SETTLED / 2 * np.abs(c))
     return {
-        "phase": np.asarray(phases),
-        "mean_converges": np.asarray(means(jnp.asarray(v), phases)),
+        "phase": phases,
+        "mean_converges": means,
         "threshold": threshold,
         "threshold_at_t1": at_t1,
         "band": later | approaching,
     }
+
+
+@eqx.filter_jit
+def _analyse(A: Any, start: Gaussian, v: Any, c: Any, t1: float) -> tuple[Any, Any, Any, Any]:
+    """Phases and whether means converge, (b, v); the threshold for ever and up to t1."""
+    phases = gaussian.phase_of(A, start, c)
+    means = jax.vmap(jax.vmap(lambda v, phase: gaussian.mean_converges(A, v, phase)), (None, 0))(v, phases)
+    return phases, means, gaussian.blowup_threshold(A, start), gaussian.blowup_threshold(A, start, t1)
 
 
 def _time_error(
