@@ -20,11 +20,13 @@ from jaxflow.experiments.fit import gaussian_of, kappa
 from jaxflow.experiments.job import Progress, Run, State
 from jaxflow.experiments.moments import regime
 from jaxflow.experiments.schema import Blocks
+from jaxflow.experiments.tallies import OUTCOMES, each_outcome
 from jaxflow.gaussian import MomentFlow
 from jaxflow.geometry import Euclidean
 from jaxflow.measures import Cloud, sample
 from jaxflow.particles import AttentionFlow
-from jaxflow.solve import Dopri8, Euler, Status, solve
+from jaxflow.solve import Dopri8, Euler, solve
+from jaxflow.solve.solution import ADVICE
 from jaxflow.weights import AbstractSchedule, Constant
 
 TOLERANCE = 1e-10
@@ -75,6 +77,7 @@ class BlocksJob:
     def advance(self, state: State) -> tuple[State, Progress]:
         done, blocks = int(state["done"]), self.experiment.blocks
         found = _measure(self.layers[done], self.tokens, blocks.depth, blocks.step)
+        found["end.outcome"] = each_outcome(found.pop("end.status"))[0]
         state = {**state, "done": np.array(done + 1)}
         for name, value in found.items():
             row = np.asarray(value)[None]
@@ -85,11 +88,14 @@ class BlocksJob:
 
     def finish(self, state: State) -> Run:
         blocks, names = self.experiment.blocks, [case.name for case in self.experiment.cases]
+        # A blow-up of the moments is a result of its case; the run is done all the same.
+        failures = [int(x) for x in state["end.outcome"] if OUTCOMES[int(x)] in ADVICE]
+        outcome = OUTCOMES[max(failures, default=0)]
         summary: dict[str, Any] = {
-            "status": "done",
+            "status": outcome,
             "cases": names,
             "depth": blocks.depth,
-            "t_final": state["ts"][0, -1],
+            "t_final": float(state["ts"][0, -1]),
         }
         beyond, blowups = [], []
         for i, name in enumerate(names):
@@ -102,6 +108,8 @@ class BlocksJob:
             summary["warning"] = (
                 f"kappa_eff exceeds 1: finitely many tokens lag behind the moments: {'; '.join(beyond)}"
             )
+        if outcome in ADVICE:
+            summary["advice"] = ADVICE[outcome]
         arrays = {name: x for name, x in state.items() if name != "done" and not name.startswith("end.")}
         return Run(summary, {**arrays, "depth": np.arange(blocks.depth + 1), "blowup_depth": np.array(blowups)})
 
@@ -112,7 +120,7 @@ def _case(found: State, step: float) -> dict[str, Any]:
     Errors are of the covariance, relative in the Frobenius norm, after the last block that the compared moments reach,
     and the largest one up to the block at which κ_eff first exceeds 1.
     """
-    tokens, blown_up = found["tokens_covariance"], bool(found["end.blew_up"])
+    tokens, blown_up = found["tokens_covariance"], OUTCOMES[int(found["end.outcome"])] == "blow_up"
     beyond = np.flatnonzero(found["tokens_kappa"] > 1)
     within = int(beyond[0]) if beyond.size else len(tokens)
     summary: dict[str, Any] = {
@@ -167,5 +175,5 @@ def _measure(weights: AbstractSchedule, cloud: Cloud, depth: int, step: float) -
         "end.t": ode.t_end,
         "end.covariance": ode.final.covariance,
         "end.growth": terms.K @ ode.final.covariance + ode.final.covariance @ terms.K.T,
-        "end.blew_up": ode.status == Status.blow_up,
+        "end.status": ode.status,
     }

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxflow.errors import InputError
 from jaxflow.experiments import build
 from jaxflow.experiments.fit import gaussian_of, kappa
 from jaxflow.experiments.job import Progress, Run, State
@@ -32,12 +33,28 @@ from jaxflow.weights import Constant
 TOLERANCE = 0.05
 """The closure counts as good up to the last strength before the gain first misses 1 by more than this."""
 
+ROUNDING = 1e-10
+"""Below this share of ‖B‖ tr Σ a strength of attention is zero."""
+
 
 def job(experiment: Closure, *, folder: Path, precision: str) -> "ClosureJob":
-    """The job of a checked config."""
+    """The job of a checked config.
+
+    Raises:
+        InputError: attention does not see the start, so that no factor gives it a strength.
+    """
     start = build.gaussian(experiment.start, where="start", folder=folder, precision=precision)
     key = jax.random.key(experiment.seed)
     weights = build.schedule(experiment.weights, key, dim=start.dim, precision=precision)
+    strength = float(kappa(start.factor, weights.at(0.0).B))
+    size = float(jnp.linalg.norm(weights.at(0.0).B) * jnp.sum(start.factor**2))
+    if not strength > ROUNDING * size:
+        raise InputError(
+            "attention does not act within the range of the start's covariance",
+            where="weights.B",
+            got=f"‖Σ^½BΣ^½‖ = {strength:.3g}",
+            expected="a positive strength to scale",
+        )
     return ClosureJob(experiment, start, AttentionFlow(weights, geometry=Euclidean()), build.stream(key, "tokens"))
 
 

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxflow import gaussian
+from jaxflow.errors import InputError
 from jaxflow.experiments import build
 from jaxflow.experiments.job import Progress, Run, State
 from jaxflow.experiments.schema import Phase
-from jaxflow.experiments.tallies import each_outcome
+from jaxflow.experiments.tallies import OUTCOMES, each_outcome
 from jaxflow.gaussian import PHASES, MomentFlow
 from jaxflow.measures import Gaussian
 from jaxflow.solve import solve
@@ -35,12 +36,22 @@ VANISHED = 1e-6
 FAILED = len(PHASES)
 """The verdict of a point at which the solver failed."""
 
-OUTCOMES = ("done", "blow_up", "max_steps", "nonfinite")
-
 
 def job(experiment: Phase, *, folder: Path, precision: str) -> "PhaseJob":
-    """The job of a checked config."""
+    """The job of a checked config.
+
+    Raises:
+        InputError: the covariance of the start is singular, and the analysis then does not hold.
+    """
     start = build.gaussian(experiment.start, where="start", folder=folder, precision=precision)
+    rank = int(np.linalg.matrix_rank(np.asarray(start.factor)))
+    if rank < start.dim:
+        raise InputError(
+            "the phases are known for covariances of full rank",
+            where="start",
+            got=f"rank {rank}",
+            expected=f"rank {start.dim}",
+        )
     A = np.zeros((start.dim, start.dim)) if experiment.weights.A is None else np.array(experiment.weights.A)
     return PhaseJob(experiment, start, A.astype(precision))
 

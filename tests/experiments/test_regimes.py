@@ -221,6 +221,11 @@ REFUSED = [
     ("closure", {"weights": {"kind": "ou", "heads": 2}}, ["weights.kind", "'ou'", "constant"]),
     ("closure", {"solve": {"t1": 0.1, "dt": 0.2}}, ["solve.dt", "longer than the run"]),
     ("closure", {"solve": {"t1": 1.0, "dt": 0.2, "rtol": 1e-3}}, ["solve.rtol", "unknown key"]),
+    (
+        "closure",
+        {"start": {"factor": [[1.0], [-1.25]]}, "weights": {"kind": "constant", "B": [[1, 0.8], [0, 0]], "V": EYE}},
+        ["weights.B", "range of the start's covariance"],
+    ),
     ("blocks", {"cases": []}, ["cases", "at least one table"]),
     ("blocks", {"cases": [CASE, {**CASE, "name": "ONE!"}]}, ["cases[1].name", "'ONE!'", "'one'"]),
     ("blocks", {"cases": [CASE, {**CASE, "name": "two", "D": EYE}]}, ["cases[1].D", "unknown key"]),
@@ -236,9 +241,16 @@ REFUSED = [
     ("phase", {"grid": {"v": [1, 1], "b": [0, 1], "points": 3}}, ["grid.v", "no range"]),
     ("phase", {"grid": {"v": [0, 1, 2], "b": [0, 1], "points": 3}}, ["grid.v"]),
     ("phase", {"grid": {"v": [0, 1], "b": [0, 1], "points": 1}}, ["grid.points", ">= 2"]),
+    ("phase", {"start": {"factor": [[1.0], [0.5]]}}, ["start", "got: rank 1", "expected: rank 2"]),
     ("phase", {"solve": {"t1": 1.0, "dt": 0.1}}, ["solve.dt", "unknown key"]),
     ("phase", {"solve": {"t1": 1.0, "method": "rk4"}}, ["solve.method", "'rk4'", "tsit5"]),
 ]
+
+
+@pytest.mark.parametrize("kind", ["blocks", "phase"])
+def test_blow_up_times_need_double_precision(config, tmp_path, kind):
+    with pytest.raises(InputError, match=r"--precision(.|\n)*got: float32(.|\n)*expected: float64"):
+        build(config(kind), folder=tmp_path, precision="float32")
 
 
 @pytest.mark.parametrize(("kind", "tables", "words"), REFUSED)

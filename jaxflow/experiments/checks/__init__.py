@@ -42,9 +42,21 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
         case Blocks():
             d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
             check_cases(experiment.cases, experiment.blocks.n, d)
+            _check_double(precision)
         case Phase():
             d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
             check_phase(experiment.weights, experiment.grid, d)
+            _check_double(precision)
+
+
+def _check_double(precision: str) -> None:
+    if precision != "float64":
+        raise InputError(
+            "blow-up times of adaptive steps need more digits",
+            where="--precision",
+            got=precision,
+            expected="float64",
+        )
 
 
 def _check_ends(experiment: Steer, *, folder: Path, precision: str) -> None:
