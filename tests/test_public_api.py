@@ -23,11 +23,19 @@ ROOMS = {
     },
     "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
     "gaussian": {
-        "ClosureFlow", "Gaussian", "MomentFlow", "MomentReport", "linear", "mixture_attention", "moments",
-        "negative_part", "relu_bound", "relu_bound_slope", "relu_true_slope", "scalar_blowup_time", "scalar_variance",
+        "BlowUp", "ClosureFlow", "Ensemble", "Equilibrium", "Gaussian", "MomentFlow", "MomentReport", "PHASES",
+        "Riccati", "TunedMean", "Verdict", "bernoulli", "blowup_bounds", "blowup_threshold", "blowup_time",
+        "classify", "classify_many", "commuting", "covariance_spectrum", "ensemble", "equilibrium",
+        "held_covariance", "is_hurwitz", "linear", "mean_converges", "mean_spectrum", "mixture_attention",
+        "moments", "negative_part", "newton_covariance", "phase_of", "relu_bound", "relu_bound_slope",
+        "relu_true_slope", "riccati", "riccati_blowup_time", "scalar_blowup_time", "scalar_variance",
+        "tune_mean",
     },
     "geometry": {"AbstractGeometry", "Euclidean", "Sphere"},
-    "linalg": {"bures_gap", "factor_of", "polar", "safe_norm", "solve_lyapunov", "sqrtm", "symmetrize"},
+    "linalg": {
+        "bures_gap", "factor_of", "matrix_sign", "polar", "safe_norm", "solve_lyapunov", "solve_stable_lyapunov", "sqrtm",
+        "symmetrize",
+    },
     "measures": {"Cloud", "Gaussian", "gauss_hermite", "sample"},
     "particles": {
         "AttentionFlow", "Balance", "Cloud", "PairingFlow", "balance", "count_clusters", "cross_polytope",

@@ -7,6 +7,7 @@ from typing import get_args
 
 from jaxflow.experiments.schema import KINDS, Control, Flow, Gaussian, Solve, kind_of
 from jaxflow.experiments.schema.base import Table
+from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.tokens import Tokens
 from jaxflow.experiments.schema.weights import Segment, Weights
 
@@ -16,6 +17,12 @@ TABLES = {
     "[start] and [target]": Gaussian,
     "[control]": Control,
     "[[weights.segments]]": Segment,
+    "[sweep] of closure": Sweep,
+    "[solve] of closure": Steps,
+    "[blocks] of blocks": BlockSizes,
+    "[[cases]] of blocks": Case,
+    "[grid] of phase": Grid,
+    "[solve] of phase": Horizon,
 }
 
 

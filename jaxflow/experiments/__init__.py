@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from jaxflow.experiments.job import Job
-from jaxflow.experiments.schema import Experiment, Moments, Particles, Steer
+from jaxflow.experiments.schema import Blocks, Closure, Experiment, Moments, Particles, Phase, Steer
 
 
 def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
@@ -31,3 +31,15 @@ def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
             from jaxflow.experiments import steer
 
             return steer.job(experiment, folder=folder, precision=precision)
+        case Closure():
+            from jaxflow.experiments import closure
+
+            return closure.job(experiment, folder=folder, precision=precision)
+        case Blocks():
+            from jaxflow.experiments import blocks
+
+            return blocks.job(experiment, folder=folder, precision=precision)
+        case Phase():
+            from jaxflow.experiments import phase
+
+            return phase.job(experiment, folder=folder, precision=precision)

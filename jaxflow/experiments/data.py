@@ -7,7 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from jaxflow.errors import InputError
-from jaxflow.experiments.schema import Experiment, Gaussian, Moments, Particles, Steer
+from jaxflow.experiments.schema import Blocks, Closure, Experiment, Gaussian, Moments, Particles, Phase, Steer
 from jaxflow.experiments.schema.tokens import Explicit
 from jaxflow.io.tables import read_table
 
@@ -75,7 +75,7 @@ def localised(experiment: Experiment, *, folder: Path) -> tuple[Experiment, dict
             experiment = replace(experiment, tokens=replace(tokens, points=local("tokens", name)))
         case Particles(tokens=Gaussian() as tokens):
             experiment = replace(experiment, tokens=gaussian("tokens", tokens))
-        case Moments():
+        case Moments() | Closure() | Blocks() | Phase():
             experiment = replace(experiment, start=gaussian("start", experiment.start))
         case Steer():
             start = gaussian("start", experiment.start)

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from jaxflow.experiments.schema import Control, Experiment, Moments, Particles, Solve, Steer
+from jaxflow.experiments.schema import Blocks, Closure, Control, Experiment, Moments, Particles, Phase, Solve, Steer
 from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.solve import FIXED
 from jaxflow.experiments.schema.weights import OrnsteinUhlenbeck, Weights, attention_of
@@ -28,6 +28,8 @@ def fill(experiment: Experiment) -> Experiment:
             return replace(experiment, flow=flow, solve=with_saves(experiment.solve, experiment.weights))
         case Steer():
             return replace(experiment, control=with_method_defaults(experiment.control))
+        case Closure() | Blocks() | Phase():
+            return experiment
 
 
 def method_of(solve: Solve, weights: Weights) -> str:

@@ -13,14 +13,11 @@ class SingleHead(list[Any]):
 
 def with_lists_of_heads(data: dict[str, Any]) -> dict[str, Any]:
     """The config `data` with a single matrix in place of heads put into a list."""
+    data = _each_listed(data, "cases")
     weights = data.get("weights")
     if not isinstance(weights, dict):
         return data
-    weights = _listed(weights)
-    segments = weights.get("segments")
-    if isinstance(segments, list):
-        weights["segments"] = [_listed(item) if isinstance(item, dict) else item for item in segments]
-    return {**data, "weights": weights}
+    return {**data, "weights": _each_listed(_listed(weights), "segments")}
 
 
 def as_written(parts: Parts, data: Any) -> Parts:
@@ -31,6 +28,13 @@ def as_written(parts: Parts, data: Any) -> Parts:
             written.append(part)
         data = value_at(data, (part,))
     return tuple(written)
+
+
+def _each_listed(table: dict[str, Any], key: str) -> dict[str, Any]:
+    items = table.get(key)
+    if not isinstance(items, list):
+        return table
+    return {**table, key: [_listed(item) if isinstance(item, dict) else item for item in items]}
 
 
 def _listed(table: dict[str, Any]) -> dict[str, Any]:

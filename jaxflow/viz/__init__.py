@@ -1,7 +1,9 @@
 """Pictures of flows: `figures` for a whole run, `plot_*(data, *, ax=None) -> Axes` for one's own figures."""
 
 from jaxflow.viz.balance import plot_balance, plot_residual
+from jaxflow.viz.blocks import plot_depth
 from jaxflow.viz.circle import plot_circle
+from jaxflow.viz.closure import plot_departure, plot_gain
 from jaxflow.viz.controls import plot_approach, plot_controls, plot_convergence
 from jaxflow.viz.ellipses import plot_ellipse, plot_ellipses
 from jaxflow.viz.energy import plot_dissipation, plot_energy
@@ -9,6 +11,7 @@ from jaxflow.viz.globe import plot_globe
 from jaxflow.viz.kinds import figures
 from jaxflow.viz.line import plot_densities, plot_line_band
 from jaxflow.viz.moments import plot_eigenvalues, plot_kappa, plot_moments
+from jaxflow.viz.phase import plot_boundary, plot_phase
 from jaxflow.viz.snapshots import plot_cloud, plot_positions
 from jaxflow.viz.steering import plot_steering
 
@@ -16,20 +19,25 @@ __all__ = [
     "figures",
     "plot_approach",
     "plot_balance",
+    "plot_boundary",
     "plot_circle",
     "plot_cloud",
     "plot_controls",
     "plot_convergence",
     "plot_densities",
+    "plot_departure",
+    "plot_depth",
     "plot_dissipation",
     "plot_eigenvalues",
     "plot_ellipse",
     "plot_ellipses",
     "plot_energy",
+    "plot_gain",
     "plot_globe",
     "plot_kappa",
     "plot_line_band",
     "plot_moments",
+    "plot_phase",
     "plot_positions",
     "plot_residual",
     "plot_steering",

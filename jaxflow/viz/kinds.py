@@ -7,8 +7,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from jaxflow.viz.balance import balance
+from jaxflow.viz.blocks import blocks
+from jaxflow.viz.closure import closure
 from jaxflow.viz.energy import dissipation
 from jaxflow.viz.moments import moments
+from jaxflow.viz.phase import phase
 from jaxflow.viz.snapshots import snapshots
 from jaxflow.viz.steering import steering
 from jaxflow.viz.style import STYLE
@@ -19,7 +22,7 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
 
     Args:
         kind: "particles" (`snapshots`, and with an energy balance `dissipation` and `balance`),
-            "moments" (`moments`), or "steer" (`steering`).
+            "moments" (`moments`), "steer" (`steering`), "closure", "blocks" or "phase" (one of that name).
         arrays: the arrays of the run. summary: its summary. config: its config, for geometry and tolerance.
     """
     with mpl.rc_context(STYLE):
@@ -34,5 +37,12 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
                 return {"moments": moments(arrays, summary)}
             case "steer":
                 return {"steering": steering(arrays, summary, config)}
+            case "closure":
+                return {"closure": closure(arrays)}
+            case "blocks":
+                return {"blocks": blocks(arrays, summary)}
+            case "phase":
+                return {"phase": phase(arrays, summary)}
             case _:
-                raise ValueError(f"no figures for runs of kind {kind!r}: expected particles, moments or steer")
+                kinds = "particles, moments, steer, closure, blocks or phase"
+                raise ValueError(f"no figures for runs of kind {kind!r}: expected {kinds}")

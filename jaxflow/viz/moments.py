@@ -40,12 +40,22 @@ def plot_moments(
     ax.plot(*centres[0], "o", color=TIME(0.0), markersize=5, zorder=3.5)
     ax.plot(*centres[-1], "o", color=TIME(1.0), markersize=5, zorder=3.6)
     # Names on opposite sides stay apart where the ellipses lie in each other.
-    name_ellipse(ax, centres[0], spreads[0], text=f"$t = {ts[0]:.3g}$", color=TIME(0.0), up=False)
+    sinks = _lies_lower(centres[[0, -1]], spreads[[0, -1]])
+    name_ellipse(ax, centres[0], spreads[0], text=f"$t = {ts[0]:.3g}$", color=TIME(0.0), up=sinks)
     if len(ts) > 1:
-        name_ellipse(ax, centres[-1], spreads[-1], text=f"$t = {ts[-1]:.3g}$", color=TIME(1.0), up=True)
+        name_ellipse(ax, centres[-1], spreads[-1], text=f"$t = {ts[-1]:.3g}$", color=TIME(1.0), up=not sinks)
+    # Room for the names above and below: equal scales respect the data limits alone, not the margins.
+    low, high = ax.dataLim.intervaly
+    ax.update_datalim([(centres[0, 0], low - 0.09 * (high - low)), (centres[0, 0], high + 0.09 * (high - low))])
     ax.set_aspect("equal", adjustable="datalim")
     ax.set(xlabel=plane.labels[0], ylabel=plane.labels[1])
     return ax
+
+
+def _lies_lower(centres: np.ndarray, spreads: np.ndarray) -> bool:
+    """Whether the second of two ellipses has both its highest and its lowest point below those of the first."""
+    reach = 2 * np.sqrt(np.maximum(spreads[:, 1, 1], 0))
+    return bool(np.all(np.diff(np.stack([centres[:, 1] - reach, centres[:, 1] + reach])) < 0))
 
 
 def plot_eigenvalues(

@@ -28,6 +28,35 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "start": {"mean": [0, 0], "covariance": [[1, 0], [0, 1]]},
         "target": {"mean": [1, 0], "factor": [[2, 0], [0, 1]]},
     },
+    "closure": {
+        "kind": "closure",
+        "start": {"covariance": [[1.0, 0.3], [0.3, 0.5]]},
+        "weights": {"kind": "constant", "B": [[1.0, 0.2], [-0.2, 0.8]], "V": [[0.3, 0], [0, 0.3]]},
+        "sweep": {"kappa": [0.3, 2.5], "n": [300], "nodes": [10], "repeats": 4},
+        "solve": {"t1": 0.5, "dt": 0.25},
+    },
+    "blocks": {
+        "kind": "blocks",
+        "start": {"covariance": [[1.0, 0.3], [0.3, 0.5]]},
+        "blocks": {"depth": 12, "step": 0.2, "n": 250},
+        "cases": [
+            {
+                "name": "held",
+                "A": [[-0.2, 0], [0, -0.2]],
+                "B": [[0.8, 0.1], [0, 0.6]],
+                "V": [[-0.5, 0], [0, -0.5]],
+                "b": [0.1, 0],
+            },
+            {"name": "let go", "B": [[0.8, 0.1], [0, 0.6]], "V": [[0.5, 0], [0, 0.5]]},
+        ],
+    },
+    "phase": {
+        "kind": "phase",
+        "start": {"mean": [1, 0], "covariance": [[1.0, 0.3], [0.3, 0.5]]},
+        "weights": {"kind": "constant", "A": [[-0.3, 0.4], [-0.4, -0.3]]},
+        "grid": {"v": [-2, 2], "b": [-2, 2], "points": 9},
+        "solve": {"t1": 30.0},
+    },
 }
 
 

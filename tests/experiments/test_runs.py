@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg
+import scipy.optimize
 
 from jaxflow.experiments import prepare
 from jaxflow.experiments.engine import Interrupted, execute
@@ -124,6 +126,20 @@ def test_moments_report_the_blow_up_as_a_result(tmp_path):
     arrays, _ = load_arrays(run_dir.arrays)
     assert all(np.isfinite(x).all() for x in arrays.values())
     assert (run_dir.figures / "moments.png").stat().st_size > 10_000
+
+
+def test_the_blow_up_in_the_plane_is_where_the_riccati_link_degenerates(tmp_path):
+    run_dir, summary = run("moments/blow_up_2d.toml", tmp_path / "run")
+    assert summary["status"] == summary["regime"] == "blow_up"
+    # Σ = YX⁻¹ with X' = −AᵀX − 2vBY, Y' = AY, X(0) = I, Y(0) = Σ₀: infinite at the first zero of det X.
+    A, B, start = np.array([[0.1, 0.5], [-0.5, 0.1]]), np.diag([1.0, 0.7]), np.array([[0.5, 0.1], [0.1, 0.3]])
+    link = np.block([[-A.T, -2 * 0.5 * B], [np.zeros((2, 2)), A]])
+
+    def determinant(t):
+        return np.linalg.det((scipy.linalg.expm(link * t) @ np.vstack([np.eye(2), start]))[:2])
+
+    assert abs(summary["blowup_time"] - scipy.optimize.brentq(determinant, 0.1, 2.0, xtol=1e-13)) < 1e-8
+    assert (run_dir.figures / "moments.png").stat().st_size > 50_000
 
 
 def test_moments_settle_when_attention_holds_back(tmp_path):

@@ -105,6 +105,58 @@ def test_moments(d, t):
     check(viz.figures("moments", moments(d=d, t=t), {"blowup_time": None}, config()), {"moments"})
 
 
+@pytest.mark.parametrize("names", [["n400", "n4000", "nodes24"], ["nodes8"], ["n10"]])
+@pytest.mark.parametrize("kappa", [[0.5], [0.1, 1.0, 2.5]])
+def test_closure(names, kappa):
+    arrays = {"kappa": np.array(kappa)}
+    for name in names:
+        shape = (len(kappa), 1 if name.startswith("nodes") else 3)
+        arrays |= {f"gain_{name}": RNG.uniform(0.4, 1.1, shape), f"w2_{name}": 10.0 ** RNG.uniform(-16, 0, shape)}
+    arrays[f"w2_{names[-1]}"][-1] = np.nan
+    check(viz.figures("closure", arrays, {}, config()), {"closure"})
+
+
+@pytest.mark.parametrize(("cases", "depth"), [(1, 1), (3, 40)])
+def test_blocks(cases, depth):
+    arrays = {"depth": np.arange(depth + 1)}
+    for way in ("tokens", "blocks", "ode"):
+        covariance = np.stack([covariances(depth + 1, 2) for _ in range(cases)])
+        arrays |= {f"{way}_covariance": covariance, f"{way}_kappa": np.trace(covariance, axis1=2, axis2=3)}
+        arrays[f"{way}_valid"] = np.arange(depth + 1) < np.full((cases, 1), max(1, depth // 2))
+    arrays["blowup_depth"] = np.append(np.full(cases - 1, np.nan), 0.5 * depth)
+    summary = {"cases": [f"case {i}" for i in range(cases)]}
+    check(viz.figures("blocks", arrays, summary, config()), {"blocks"})
+
+
+@pytest.mark.parametrize(("verdicts", "threshold"), [([0, 3], 0.3), ([1, 2, 3, 4], 0.0), ([3], 0.0), ([0], 9.0)])
+def test_phase(verdicts, threshold):
+    verdict = RNG.choice(verdicts, (7, 7))
+    arrays = {"v": np.linspace(-2, 2, 7), "b": np.linspace(-1, 1, 7), "verdict": verdict}
+    arrays |= {
+        "blowup_time": RNG.uniform(0.1, 9, (7, 7)),
+        "expected_mean": verdict == 0,
+        "threshold": np.array(threshold),
+    }
+    check(viz.figures("phase", arrays, {"disagree": 0, "disagree_in_band": 2}, config()), {"phase"})
+
+
+def test_the_analytic_boundary_is_a_hyperbola_or_the_axes():
+    v, b = np.linspace(-2, 2, 5), np.linspace(-1, 3, 5)
+    lines = [line.get_xydata() for line in viz.plot_boundary(v, b, threshold=0.4).lines]
+    assert len(lines) == 2
+    for line in lines:
+        np.testing.assert_allclose(line.prod(1), 0.4, rtol=1e-12)
+        assert np.all((line >= [-2 - 1e-9, -1 - 1e-9]) & (line <= [2 + 1e-9, 3 + 1e-9]))
+    assert all(np.all(line.get_xydata().prod(1) == 0) for line in viz.plot_boundary(v, b, threshold=0.0).lines)
+
+
+def test_names_of_ellipses_stay_outside_where_the_mean_sinks():
+    mean, covariance = np.array([[0.0, 0.0], [1.0, -3.0]]), np.stack([np.eye(2), 0.5 * np.eye(2)])
+    for sign, lower in ((1, "$t = 1$"), (-1, "$t = 0$")):
+        ax = viz.plot_moments(np.array([0.0, 1.0]), sign * mean, covariance)
+        assert min(ax.texts, key=lambda text: text.xy[1]).get_text() == lower
+
+
 @pytest.mark.parametrize("valid", [1, 9])
 def test_nothing_is_drawn_after_a_blow_up(valid):
     arrays = moments(d=2, valid=valid)

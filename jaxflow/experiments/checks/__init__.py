@@ -6,10 +6,11 @@ from jaxflow.errors import InputError
 from jaxflow.experiments.checks.control import check_control, check_steer_tokens
 from jaxflow.experiments.checks.flow import check_direction, check_flow
 from jaxflow.experiments.checks.gaussian import check_gaussian
+from jaxflow.experiments.checks.regimes import check_cases, check_closure, check_phase
 from jaxflow.experiments.checks.solve import check_solve
 from jaxflow.experiments.checks.tokens import check_tokens
 from jaxflow.experiments.checks.weights import check_weights
-from jaxflow.experiments.schema import Experiment, Moments, Particles, Steer
+from jaxflow.experiments.schema import Blocks, Closure, Experiment, Moments, Particles, Phase, Steer
 
 
 def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
@@ -35,6 +36,27 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
             _check_ends(experiment, folder=folder, precision=precision)
             check_control(experiment.control)
             check_steer_tokens(experiment.tokens, experiment.control.t1)
+        case Closure():
+            d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
+            check_closure(experiment.weights, experiment.sweep, experiment.solve, d)
+        case Blocks():
+            d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
+            check_cases(experiment.cases, experiment.blocks.n, d)
+            _check_double(precision)
+        case Phase():
+            d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
+            check_phase(experiment.weights, experiment.grid, d)
+            _check_double(precision)
+
+
+def _check_double(precision: str) -> None:
+    if precision != "float64":
+        raise InputError(
+            "blow-up times of adaptive steps need more digits",
+            where="--precision",
+            got=precision,
+            expected="float64",
+        )
 
 
 def _check_ends(experiment: Steer, *, folder: Path, precision: str) -> None:

@@ -4,6 +4,7 @@ from jaxflow.errors import InputError
 from jaxflow.experiments.checks import shapes
 from jaxflow.experiments.checks.options import refuse_given
 from jaxflow.experiments.schema.base import Heads
+from jaxflow.experiments.schema.regimes import Case
 from jaxflow.experiments.schema.weights import (
     Constant,
     OrnsteinUhlenbeck,
@@ -13,7 +14,7 @@ from jaxflow.experiments.schema.weights import (
     Weights,
 )
 
-Layer = Constant | Segment | OrnsteinUhlenbeck | Oscillating
+Layer = Constant | Segment | OrnsteinUhlenbeck | Oscillating | Case
 KEYS = ("D", "B", "V", "A", "b")
 
 
@@ -22,10 +23,10 @@ def check_weights(weights: Weights, d: int, source: str) -> None:
     if isinstance(weights, Piecewise):
         for index, segment in enumerate(weights.segments):
             where = f"weights.segments[{index}]"
-            _check_layer(segment, where, d, source)
+            check_layer(segment, where, d, source)
             _check_same_form(weights.segments[0], segment, where)
         return
-    _check_layer(weights, "weights", d, source)
+    check_layer(weights, "weights", d, source)
     if isinstance(weights, OrnsteinUhlenbeck | Oscillating) and weights.D is None and weights.heads is None:
         raise InputError(
             "there are no heads to start from",
@@ -37,17 +38,19 @@ def check_weights(weights: Weights, d: int, source: str) -> None:
         shapes.symmetric(mean, "weights.mean", "the heads stay symmetric only around a symmetric mean")
 
 
-def _check_layer(layer: Layer, where: str, d: int, source: str) -> None:
-    drawn = None if isinstance(layer, Segment) else layer.heads
+def check_layer(layer: Layer, where: str, d: int, source: str) -> None:
+    """Check the layer of the table called `where` against the dimension d, which `source` sets."""
+    drawn = None if isinstance(layer, Segment | Case) else layer.heads
     if drawn is not None:
         given = [key for key in ("D", "B", "V") if key in _given(layer)]
         refuse_given(layer, given, where, f"`heads` draws {drawn} tied heads at random")
-    if layer.D is not None:
+    if not isinstance(layer, Case) and layer.D is not None:
         _check_tied(layer.D, f"{where}.D", d, source)
-    if isinstance(layer, Constant | Segment):
+    if isinstance(layer, Constant | Segment | Case):
         _check_free(layer, where, d, source)
         if not _given(layer) and drawn is None:
-            raise InputError("this layer does nothing", where=where, expected="heads (`D`, or `B` and `V`), `A` or `b`")
+            heads = "`B` and `V`" if isinstance(layer, Case) else "heads (`D`, or `B` and `V`)"
+            raise InputError("this layer does nothing", where=where, expected=f"{heads}, `A` or `b`")
     if layer.A is not None:
         shapes.square(layer.A, f"{where}.A", d, source)
     if layer.b is not None:
@@ -60,9 +63,9 @@ def _check_tied(D: Heads, where: str, d: int, source: str) -> None:
         shapes.symmetric(array, name, fix)
 
 
-def _check_free(layer: Constant | Segment, where: str, d: int, source: str) -> None:
+def _check_free(layer: Constant | Segment | Case, where: str, d: int, source: str) -> None:
     B, V = layer.B, layer.V
-    if layer.D is not None:
+    if not isinstance(layer, Case) and layer.D is not None:
         refuse_given(layer, ("B", "V"), where, "the heads are tied, given by `D`")
     if B is None and V is None:
         return

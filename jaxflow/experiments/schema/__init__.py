@@ -8,9 +8,10 @@ from jaxflow.experiments.schema.base import Positive, Table
 from jaxflow.experiments.schema.control import Control
 from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.gaussian import Gaussian
+from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.solve import Solve, SteerSolve
 from jaxflow.experiments.schema.tokens import SteerTokens, Tokens
-from jaxflow.experiments.schema.weights import Weights
+from jaxflow.experiments.schema.weights import Constant, Weights
 
 # Random keys take 32-bit seeds whatever the precision of the run.
 Seed = Annotated[int, Meta(ge=0, lt=2**32)]
@@ -49,8 +50,37 @@ class Steer(Table, frozen=True, kw_only=True, tag_field="kind", tag="steer"):
     seed: Seed = 0
 
 
-Experiment = Particles | Moments | Steer
-KINDS = (Particles, Moments, Steer)
+class Closure(Table, frozen=True, kw_only=True, tag_field="kind", tag="closure"):
+    """Finitely many tokens against the moments, over the strength of attention."""
+
+    start: Gaussian
+    weights: Constant
+    sweep: Sweep
+    solve: Steps
+    seed: Seed = 0
+
+
+class Blocks(Table, frozen=True, kw_only=True, tag_field="kind", tag="blocks"):
+    """Tokens through residual blocks with prescribed weights, block by block, against the moments."""
+
+    start: Gaussian
+    blocks: BlockSizes
+    cases: list[Case]
+    seed: Seed = 0
+
+
+class Phase(Table, frozen=True, kw_only=True, tag_field="kind", tag="phase"):
+    """What becomes of a Gaussian under V = vI, B = bI, over a grid of (v, b)."""
+
+    start: Gaussian
+    weights: Constant
+    grid: Grid
+    solve: Horizon
+    seed: Seed = 0
+
+
+Experiment = Particles | Moments | Steer | Closure | Blocks | Phase
+KINDS = (Particles, Moments, Steer, Closure, Blocks, Phase)
 
 
 def kind_of(table: Table | type[Table]) -> str:
