@@ -33,8 +33,8 @@ ROOMS = {
     },
     "geometry": {"AbstractGeometry", "Euclidean", "Sphere"},
     "linalg": {
-        "bures_gap", "factor_of", "matrix_sign", "polar", "safe_norm", "solve_lyapunov", "solve_stable_lyapunov", "sqrtm",
-        "symmetrize",
+        "bures_gap", "factor_of", "matrix_sign", "polar", "safe_norm", "solve_lyapunov", "solve_stable_lyapunov",
+        "sqrtm", "symmetrize",
     },
     "measures": {"Cloud", "Gaussian", "gauss_hermite", "sample"},
     "particles": {

@@ -30,9 +30,9 @@ def bernoulli(layer: Layer, *, direction: Direction | None = None) -> Float[Arra
     Works under jit and vmap. Differentiable once in A and B, V (through a last Newton–Kleinman step).
 
     Raises:
-        InputError: some V_h is no multiple of the identity; A has an eigenvalue on the imaginary axis; G is not negative
-            definite on the growing subspace (then nothing holds Σ back, and it blows up). The last two only where
-            values can be seen; under jit the result is then not finite or not a covariance.
+        InputError: some V_h is no multiple of the identity; A has an eigenvalue on the imaginary axis; N is not
+            positive on the growing subspace (then nothing holds Σ back there). The last two only where values can be seen;
+            under jit the result is then not finite or not a covariance.
 
     Cost O(d³), about a hundred matrix products.
 

@@ -11,7 +11,7 @@ from jaxflow._checks import check_positive
 from jaxflow._typing import Scalar
 from jaxflow.errors import NumericalError
 from jaxflow.gaussian.closed import scalar_blowup_time
-from jaxflow.gaussian.commuting import common_spectrum, commuting_blowup_time
+from jaxflow.gaussian.commuting import common_spectrum, commuting_blowup_times
 from jaxflow.gaussian.flow import MomentFlow
 from jaxflow.gaussian.parts import Parts, check_fits, has_scalar_values, parts_of
 from jaxflow.gaussian.riccati import riccati_blowup_time
@@ -32,8 +32,8 @@ class BlowUp(eqx.Module):
     Attributes:
         time: t*; inf where there is none (`how` = "commuting"), or none up to the horizon.
         lower, upper: lower ≤ t* ≤ upper. upper is inf where no theorem gives one.
-        how: "commuting" (exact, scalar by scalar), "riccati" (exact, V = vI: first zero of det X) or "ode" (the event of
-            the moment flow, integrated at 1e-12).
+        how: "commuting" (exact, scalar by scalar), "riccati" (exact, V = vI: first zero of det X) or "ode" (the
+            event of the moment flow, integrated at 1e-12).
     """
 
     time: Scalar
@@ -62,12 +62,18 @@ def blowup_time(layer: Layer, start: Gaussian, *, direction: Direction | None = 
     lower, upper = blowup_bounds(layer, start, direction=direction)
     spectrum = common_spectrum(layer, start, direction=direction)
     if spectrum is not None:
-        return BlowUp(commuting_blowup_time(spectrum), lower, upper, "commuting")
+        return BlowUp(jnp.min(commuting_blowup_times(spectrum)), lower, upper, "commuting")
     if has_scalar_values(parts_of(layer, direction)):
         time = riccati_blowup_time(layer, start, direction=direction, horizon=horizon)
         return BlowUp(time, lower, upper, "riccati")
     sol = solve(
-        MomentFlow(Held(layer), direction), start, t1=horizon, method=Dopri8(), rtol=1e-12, atol=1e-14, max_steps=20_000
+        MomentFlow(Held(layer=layer), direction),
+        start,
+        t1=horizon,
+        method=Dopri8(),
+        rtol=1e-12,
+        atol=1e-14,
+        max_steps=20_000,
     )
     if sol.outcome not in ("done", "blow_up"):
         raise NumericalError(
@@ -102,7 +108,7 @@ def blowup_bounds(layer: Layer, start: Gaussian, *, direction: Direction | None 
 
 
 def lyapunov_rates(parts: Parts, Sigma: Array, *, sign: float) -> tuple[Array, Array, Array, Array]:
-    """For one head with V definite and sign·s·sym B > 0, s = sign V: κ, bv²/d, y₀ = tr(|V|^{-1}Σ), and whether it is so.
+    """For one head, V definite, sign·s·sym B > 0, s = sign V: κ, bv²/d, y₀ = tr(|V|^{-1}Σ), and whether it is so.
 
     sign = 1 (V and B alike): κ is the smallest eigenvalue, y' ≥ 2κy + 2(bv²/d)y². sign = −1 (opposite): κ is the
     largest one, y' ≤ 2κy − 2(bv²/d)y².

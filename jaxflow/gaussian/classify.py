@@ -4,6 +4,7 @@ from typing import Any, Literal, final
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from numpy import ndarray
 
 from jaxflow._checks import check_positive
 from jaxflow.gaussian.ensemble import ensemble
-from jaxflow.gaussian.parts import Parts, check_fits, parts_of
+from jaxflow.gaussian.parts import HostParts, check_fits, host_parts
 from jaxflow.gaussian.theorems import Finding, Regime, by_theorem, small_gain
 from jaxflow.measures import Gaussian
 from jaxflow.solve.solution import status_name
@@ -62,7 +63,7 @@ def classify(layer: Layer, start: Gaussian, *, direction: Direction | None = Non
     Raises:
         InputError: the start does not fit the layer.
 
-    Source: arXiv:2606.07600, asymptotics; the tests of thousands of random layers are in tests/gaussian/test_classify.py.
+    Source: arXiv:2606.07600, asymptotics; thousands of random layers are judged in tests/gaussian/test_classify.py.
     """
     check_fits(layer, start)
     layers, starts = jax.tree.map(lambda x: x[None], (layer, start))
@@ -75,19 +76,19 @@ def classify_many(
     """`classify` for N layers and starts with a leading axis; the flows are followed side by side."""
     check_positive(horizon, "horizon")
     N = starts.mean.shape[0]
-    single = [jax.tree.map(lambda x: x[i], (layers, starts)) for i in range(N)]
-    parts = [Parts(*(np.asarray(x) for x in parts_of(layer, direction))) for layer, _ in single]  # pyright: ignore[reportArgumentType]
+    single = [_pick((layers, starts), i) for i in range(N)]
+    parts = [host_parts(layer, direction) for layer, _ in single]
     findings = [by_theorem(layer, start, direction) for layer, start in single]
     proved = [finding is not None for finding in findings]
     # The mean does not act back on the covariance, and may run off while that rests: it is left out.
     alone = eqx.tree_at(lambda x: x.b, layers, None, is_leaf=lambda x: x is None)
-    mean, factor, t = np.zeros_like(starts.mean), np.array(starts.factor), np.zeros(N)
+    mean, factor, t = jnp.zeros_like(starts.mean), np.array(starts.factor), np.zeros(N)
     blowup, before = np.full(N, np.inf), list(factor)
     for length, max_steps in STAGES:
         # Theorems do not always give the time of a blow-up.
         asked = [i for i in range(N) if findings[i] is None or _time_missing(findings[i], blowup[i])]
         for i, (outcome, t_end, end) in zip(
-            asked, _follow(alone, Gaussian(mean, factor), asked, length * horizon, max_steps, direction)
+            asked, _follow(alone, Gaussian(mean, jnp.asarray(factor)), asked, length * horizon, max_steps, direction)
         ):
             before[i], t[i] = factor[i].copy(), t[i] + t_end
             factor[i] = end
@@ -98,9 +99,15 @@ def classify_many(
     return [_verdict(*found) for found in zip(findings, proved, blowup.tolist(), parts)]
 
 
+def _pick(batch: Any, index: Any) -> Any:
+    """Entries of a leading axis."""
+    return jax.tree.map(lambda x: x[index], batch)
+
+
 def _time_missing(finding: Finding | None, time: float) -> bool:
-    blows_up = finding is not None and finding.regime == "blows_up"
-    return blows_up and "blow-up time" not in finding.numbers and not np.isfinite(time)
+    if finding is None or finding.regime != "blows_up":
+        return False
+    return "blow-up time" not in finding.numbers and not np.isfinite(time)
 
 
 @eqx.filter_jit
@@ -117,13 +124,14 @@ def _follow(
         return []
     size = 1 << (len(asked) - 1).bit_length()
     index = np.asarray(asked + asked[-1:] * (size - len(asked)))
-    end = _run(*jax.tree.map(lambda x: x[index], (layers, starts)), length, max_steps, direction)
-    outcomes = [status_name(jax.tree.map(lambda x: x[k], end.status)) for k in range(len(asked))]
+    some, begun = _pick((layers, starts), index)
+    end = _run(some, begun, length, max_steps, direction)
+    outcomes = [status_name(_pick(end.status, k)) for k in range(len(asked))]
     arrays = (np.asarray(x) for x in (end.t_end, end.final.factor))
     return [(outcome, float(t), L) for outcome, t, L in zip(outcomes, *arrays)]
 
 
-def _judge(parts: Parts, before: ndarray, L: ndarray, outcome: str, t: float) -> Finding | None:
+def _judge(parts: HostParts, before: ndarray, L: ndarray, outcome: str, t: float) -> Finding | None:
     """What the state L reached at time t, and the state before it, show; None where they show nothing yet."""
     if outcome == "blow_up":
         return Finding("blows_up", "the flow was followed to its blow-up", {"blow-up time": float(t)})
@@ -139,7 +147,7 @@ def _judge(parts: Parts, before: ndarray, L: ndarray, outcome: str, t: float) ->
     rate = float(np.linalg.norm(K @ Sigma + Sigma @ K.T) / (size * np.linalg.norm(Sigma)))
     if rate > STABLE:
         return None
-    top = float(tangent_spectrum(parts, L).real.max())
+    top = float(np.real(tangent_spectrum(parts, L)).max())
     if top < -STABLE * size:
         numbers = {"relative rate of change": rate, "largest real part": top, "at time": float(t)}
         return Finding(
@@ -148,7 +156,7 @@ def _judge(parts: Parts, before: ndarray, L: ndarray, outcome: str, t: float) ->
     return None
 
 
-def _growth(parts: Parts, before: ndarray, L: ndarray) -> Finding | None:
+def _growth(parts: HostParts, before: ndarray, L: ndarray) -> Finding | None:
     """Whether Σ grows at a constant rate in a constant direction, attention having turned away from it.
 
     Before a blow-up the rate itself grows like |Σ|. Here it must stay within 5 % while |Σ| triples or more, and be
@@ -170,12 +178,12 @@ def _growth(parts: Parts, before: ndarray, L: ndarray) -> Finding | None:
     return Finding("grows", "Σ grows at a constant rate in a direction that attention does not act on", numbers)
 
 
-def _slope(parts: Parts, Sigma: ndarray) -> ndarray:
+def _slope(parts: HostParts, Sigma: ndarray) -> ndarray:
     """K = A + Σ_h c_hV_hΣB_h."""
     return parts.A + np.einsum("hij,jk,hkl->il", parts.cV, Sigma, parts.B)
 
 
-def tangent_spectrum(parts: Parts, L: ndarray) -> ndarray:
+def tangent_spectrum(parts: HostParts, L: ndarray) -> ndarray:
     """Eigenvalues of the linearisation of Σ̇ on the directions that a covariance of this rank can move in: with U an
     orthonormal basis of the range of L, the symmetric X = UM + MᵀUᵀ."""
     d = len(L)
@@ -190,7 +198,7 @@ def tangent_spectrum(parts: Parts, L: ndarray) -> ndarray:
     return np.linalg.eigvals(J)
 
 
-def _verdict(finding: Finding | None, theorem: bool, time: float, parts: Parts) -> Verdict:
+def _verdict(finding: Finding | None, theorem: bool, time: float, parts: HostParts) -> Verdict:
     if finding is None:
         reason = "no theorem applies, and the flow neither blows up, nor decays, nor comes to rest up to the horizon"
         return Verdict("undecided", "undecided", reason, {}, "simulation", np.inf, None)
@@ -201,7 +209,7 @@ def _verdict(finding: Finding | None, theorem: bool, time: float, parts: Parts) 
     return Verdict(regime, mean, reason, numbers, "theorem" if theorem else "simulation", time, limit)
 
 
-def _mean(parts: Parts, limit: ndarray) -> Literal["settles", "diverges", "undecided"]:
+def _mean(parts: HostParts, limit: ndarray) -> Literal["settles", "diverges", "undecided"]:
     """By the spectrum of A + ΣcV + ΣcVΣ∞B, the matrix of the mean's own equation once the covariance has settled."""
     M = _slope(parts, limit) + parts.cV.sum(0)
     top, size = np.linalg.eigvals(M).real.max(), np.linalg.norm(M)

@@ -83,6 +83,6 @@ def commuting(layer: Layer, start: Gaussian, t: Real, *, direction: Direction | 
     return Gaussian(mean, U[:, kept] * jnp.sqrt(l[kept])[None])
 
 
-def commuting_blowup_time(spectrum: Spectrum) -> Float[Array, ""]:
-    """The smallest of the scalar blow-up times; inf if there is none."""
-    return jnp.min(scalar_blowup_time(spectrum.a, spectrum.c, spectrum.l0))
+def commuting_blowup_times(spectrum: Spectrum) -> Float[Array, " d"]:
+    """The blow-up time of each eigenvalue; inf where there is none."""
+    return scalar_blowup_time(spectrum.a, spectrum.c, spectrum.l0)

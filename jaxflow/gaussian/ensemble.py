@@ -109,15 +109,15 @@ def ensemble(
 
     def one(rows: tuple[Array, Parts]) -> on.Lanes:
         Y, parts = rows
+        args = _matrices(Parts(*(x[:, -1] for x in parts)), axis)
         lanes = on.begin_lanes(jnp.moveaxis(Y, 0, axis), axis, t0)
         for i, end in enumerate(edges[1:]):
             plan = on.Plan(method, axis, end, rtol, atol, max_steps, horizon)
-            args = _matrices(jax.tree.map(lambda x: x[:, i], parts), axis)
+            args = _matrices(Parts(*(x[:, i] for x in parts)), axis)
             # Only lanes that reached the end of the last layer go on.
-            lanes = lanes._replace(code=jnp.where(lanes.code == on.DONE, on.RUNNING, lanes.code)) if i else lanes
-            stuck = (lanes.code == on.RUNNING) & (lanes.t < edges[i])
-            lanes = lanes._replace(code=jnp.where(stuck, STUCK, lanes.code))
-            lanes = on.run_lanes(_Right(axis, r), _Left(axis, r), plan, lanes, args)
+            code = jnp.where(lanes.code == on.DONE, on.RUNNING, STUCK) if i else lanes.code
+            code = jnp.where((lanes.code == on.BLOW_UP) | (lanes.code == on.NONFINITE), lanes.code, code)
+            lanes = on.run_lanes(_Right(axis, r), _Left(axis, r), plan, lanes._replace(code=code), args)
         left = _Left(axis, r)(lanes.y, args)
         t_end = jnp.where(lanes.code == on.BLOW_UP, lanes.t + left, lanes.t)
         return lanes._replace(y=jnp.moveaxis(lanes.y, axis, 0), t=t_end)
@@ -135,6 +135,7 @@ def ensemble(
 
 
 STUCK = 4
+"""The code of a lane that used up its steps in an earlier layer."""
 
 
 class _Matrices(NamedTuple):

@@ -36,8 +36,8 @@ class Equilibrium(eqx.Module):
         mean_exists: whether such a μ exists.
         rank: of Σ.
         covariance_spectrum, mean_spectrum: eigenvalues of the two linearisations, by decreasing real part.
-        covariance_stable, mean_stable: whether all real parts are negative. A covariance that is one of a family (A = 0)
-            has zeros in its spectrum and is not called stable.
+        covariance_stable, mean_stable: whether all real parts are negative. A covariance that is one of a family
+            (A = 0) has zeros in its spectrum and is not called stable.
         residual: |KΣ + ΣKᵀ|, largest entry.
         how: "bernoulli", "held" (A = 0) or "newton".
     """
@@ -60,9 +60,9 @@ def equilibrium(
     """The equilibrium that the moment flow approaches under a constant layer. Host only (it looks at the values).
 
     V_h = v_hI and A without imaginary eigenvalues: the attracting solution of the Bernoulli equation, from the layer
-    alone (a start of deficient rank may go elsewhere: it then takes the third way). A = 0: the covariance that attention
-    leaves of `start`. Anything else: the flow is followed from `start` until it barely moves, and Newton's method does
-    the rest; d ≤ 64.
+    alone (a start of deficient rank may go elsewhere: it then takes the third way). A = 0: the covariance that
+    attention leaves of `start`. Anything else: the flow is followed from `start` until it barely moves, and Newton's
+    method does the rest; d ≤ 64.
 
     Args:
         layer: any constant layer, any number of heads.
@@ -109,8 +109,8 @@ def equilibrium(
         rank=rank,
         covariance_spectrum=of_covariance,
         mean_spectrum=of_mean,
-        covariance_stable=bool(of_covariance.real.max() < -STABLE * _size(parts, S)),
-        mean_stable=bool(of_mean.real.max() < -STABLE * _size(parts, S)),
+        covariance_stable=bool(np.real(of_covariance).max() < -STABLE * _size(parts, S)),
+        mean_stable=bool(np.real(of_mean).max() < -STABLE * _size(parts, S)),
         residual=residual,
         how=how,
     )
@@ -186,19 +186,19 @@ def tune_mean(
     Raises:
         InputError: target of another shape; and as `equilibrium`, if no covariance is given.
 
-    Source: arXiv:2606.07600, tuning of the mean; the instability for V > 0 > B is SCIENCE §7, derived in tests/README.md.
+    Source: arXiv:2606.07600, tuning of the mean; the instability for V > 0 > B is derived in tests/README.md.
     """
     target = as_float(target, "target", layer.dtype)
     check_shape(target, (layer.dim,), "target")
     S = equilibrium(layer, direction=direction).covariance if covariance is None else covariance
     b = -mean_matrix(layer, S, direction=direction) @ target
     spectrum = mean_spectrum(layer, S, direction=direction)
-    top = float(spectrum.real[0])
+    top = float(np.real(spectrum)[0])
     stable = top < -STABLE * _size(parts_of(layer, direction), S)
     advice = (
         f"the mean goes to the target by itself, at rate {-top:.4g}"
         if stable
-        else f"the target is at rest but repels, at rate {top:.4g}: a mean that is off by ε is off by ε·e^{{{top:.3g} t}}. "
+        else f"the target is at rest but repels, at rate {top:.4g}: a mean off by ε is off by ε·e^{{{top:.3g}t}} later. "
         "Take V < 0 < B instead of V > 0 > B, or steer b(t) along the way"
     )
     return TunedMean(b, stable, spectrum, advice)
@@ -218,7 +218,13 @@ def _follow(layer: Layer, start: Gaussian, direction: Direction | None, settle: 
     """The covariance after `settle`, made exact by Newton's method."""
     parts = parts_of(layer, direction)
     sol = solve(
-        MomentFlow(Held(layer), direction), start, t1=settle, method=Dopri8(), rtol=1e-10, atol=1e-13, max_steps=20_000
+        MomentFlow(Held(layer=layer), direction),
+        start,
+        t1=settle,
+        method=Dopri8(),
+        rtol=1e-10,
+        atol=1e-13,
+        max_steps=20_000,
     )
     if sol.outcome != "done":
         raise NumericalError(

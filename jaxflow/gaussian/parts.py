@@ -39,6 +39,20 @@ def parts_of(layer: Layer, direction: Direction | None = None) -> Parts:
     return Parts(A, b, sign_of(direction) * layer.mass[:, None, None] * layer.V, layer.B)
 
 
+class HostParts(NamedTuple):
+    """The Parts as NumPy arrays, for what looks at their values."""
+
+    A: np.ndarray
+    b: np.ndarray
+    cV: np.ndarray
+    B: np.ndarray
+
+
+def host_parts(layer: Layer, direction: Direction | None = None) -> HostParts:
+    """The Parts of a layer whose values can be seen."""
+    return HostParts(*(np.asarray(x) for x in parts_of(layer, direction)))
+
+
 def check_fits(layer: Layer, start: Gaussian) -> None:
     """Refuse a Gaussian of another dimension, or a batch of them."""
     if start.mean.shape != (layer.dim,):
@@ -51,7 +65,7 @@ def check_fits(layer: Layer, start: Gaussian) -> None:
         )
 
 
-def has_scalar_values(parts: Parts) -> bool:
+def has_scalar_values(parts: Parts | HostParts) -> bool:
     """Whether every c_hV_h is a multiple of the identity, so that Σ obeys a matrix Riccati equation. Host only."""
     cV = np.asarray(parts.cV)
     eye = np.eye(cV.shape[-1])
@@ -59,7 +73,7 @@ def has_scalar_values(parts: Parts) -> bool:
     return bool((np.abs(cV - v * eye) <= 1e-14 * np.abs(cV).max(initial=0.0)).all())
 
 
-def quadratic_part(parts: Parts) -> Float[Array, "d d"]:
+def quadratic_part(parts: Parts | HostParts) -> Float[Array, "d d"]:
     """G = Σ_h c_hv_h sym(B_h) for V_h = v_hI: then Σ̇ = AΣ + ΣAᵀ + 2ΣGΣ.
 
     Raises:
@@ -72,5 +86,6 @@ def quadratic_part(parts: Parts) -> Float[Array, "d d"]:
             expected="V_h = v_h I for every head: only then is the equation for Σ a matrix Riccati equation",
             fix="use jf.solve with gaussian.MomentFlow, or gaussian.equilibrium, which take any V",
         )
-    v = jnp.trace(parts.cV, axis1=1, axis2=2) / parts.cV.shape[-1]
-    return symmetrize(jnp.einsum("h,hij->ij", v, parts.B))
+    cV, B = jnp.asarray(parts.cV), jnp.asarray(parts.B)
+    v = jnp.trace(cV, axis1=1, axis2=2) / cV.shape[-1]
+    return symmetrize(jnp.einsum("h,hij->ij", v, B))

@@ -119,14 +119,14 @@ def riccati_blowup_time(
     check_fits(layer, start)
     parts = parts_of(layer, direction)
     A, G, L0 = parts.A, quadratic_part(parts), start.factor
-    found = _march(*(jax.lax.stop_gradient(x) for x in (A, G, L0)), horizon)
+    fixed = tuple(jax.lax.stop_gradient(x) for x in (A, G, L0))
+    found = _march(*fixed, horizon=horizon)
     t = jnp.where(jnp.isfinite(found), found, 0.0)
 
     def top(t: Array, A: Array, G: Array, L0: Array) -> Array:
         # Restarting at t/2 twice would keep more digits; a derivative does not need them.
         return jnp.linalg.eigvalsh(L0.T @ propagator(A, G, t)[1] @ L0)[-1]
 
-    fixed = tuple(jax.lax.stop_gradient(x) for x in (A, G, L0))
     slope = jax.grad(top)(t, *fixed)
     value = top(t, A, G, L0)
     # Zero in value; its derivative is that of the root.
@@ -134,7 +134,7 @@ def riccati_blowup_time(
     return jnp.where(jnp.isfinite(found), t + correction, jnp.inf)
 
 
-def _march(A: Array, G: Array, L0: Array, horizon: float) -> Array:
+def _march(A: Array, G: Array, L0: Array, *, horizon: float) -> Array:
     """The first blow-up time in (0, horizon], else inf."""
     tiny = jnp.finfo(A.dtype).tiny
     a, g = (jnp.maximum(jnp.linalg.norm(X, ord=2), tiny) for X in (A, G))

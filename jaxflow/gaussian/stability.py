@@ -55,8 +55,8 @@ def covariance_spectrum(
 ) -> Complex[np.ndarray, " m"]:
     """Eigenvalues of the linearisation of Σ̇ at an equilibrium, by decreasing real part, (d(d+1)/2,). Host only.
 
-    The covariance attracts its neighbourhood when all real parts are negative. For V_h = v_hI they are λ_i + λ_j, i ≤ j,
-    with λ the eigenvalues of A + 2ΣG, at any d; otherwise d ≤ 64.
+    The covariance attracts its neighbourhood when all real parts are negative. For V_h = v_hI they are λ_i + λ_j,
+    i ≤ j, with λ the eigenvalues of A + 2ΣG, at any d; otherwise d ≤ 64.
     """
     parts = parts_of(layer, direction)
     if has_scalar_values(parts):
@@ -87,4 +87,4 @@ def mean_spectrum(
 
 def _sorted(values: np.ndarray) -> np.ndarray:
     values = values.astype(complex)
-    return values[np.argsort(-values.real, kind="stable")]
+    return values[np.argsort(-np.real(values), kind="stable")]

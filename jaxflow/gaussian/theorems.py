@@ -11,8 +11,7 @@ from numpy import ndarray
 
 from jaxflow.gaussian.blowup import blowup_bounds, lyapunov_rates
 from jaxflow.gaussian.commuting import common_spectrum
-from jaxflow.gaussian.closed import scalar_blowup_time
-from jaxflow.gaussian.parts import Parts, has_scalar_values, parts_of, quadratic_part
+from jaxflow.gaussian.parts import HostParts, has_scalar_values, host_parts, parts_of, quadratic_part
 from jaxflow.measures import Gaussian
 from jaxflow.weights import Layer
 from jaxflow.weights.layer import Direction
@@ -34,7 +33,7 @@ class Finding(NamedTuple):
 
 def by_theorem(layer: Layer, start: Gaussian, direction: Direction | None) -> Finding | None:
     """The first theorem that applies."""
-    parts = Parts(*(np.asarray(x) for x in parts_of(layer, direction)))  # pyright: ignore[reportArgumentType]
+    parts = host_parts(layer, direction)
     L = np.asarray(start.factor)
     return (
         _without_attention(parts, L)
@@ -45,7 +44,7 @@ def by_theorem(layer: Layer, start: Gaussian, direction: Direction | None) -> Fi
     )
 
 
-def _without_attention(parts: Parts, L: ndarray) -> Finding | None:
+def _without_attention(parts: HostParts, L: ndarray) -> Finding | None:
     if parts.cV.shape[0] and np.any(parts.cV) and np.any(parts.B):
         return None
     top = _abscissa(parts.A)
@@ -71,7 +70,7 @@ def _commuting(layer: Layer, start: Gaussian, direction: Direction | None) -> Fi
     threshold = a + c * l0
     if np.any((c > 0) & (np.abs(threshold) <= MARGIN * scale)) or np.any((np.abs(a) <= MARGIN * scale) & (a != 0)):
         return None
-    times = np.asarray(scalar_blowup_time(a, c, l0))
+    times = np.asarray(commuting_blowup_times(spectrum))[moving]
     if np.isfinite(times).any():
         return Finding(
             "blows_up", "the matrices commute, and one eigenvalue has cℓ₀ > 0 and a > −cℓ₀",
@@ -87,12 +86,12 @@ def _commuting(layer: Layer, start: Gaussian, direction: Direction | None) -> Fi
     numbers = {"largest a": float(a.max()), "largest c": float(c.max())}
     if resting.any():
         limits = np.where(resting, np.where(c < 0, -a / np.where(c < 0, c, 1), l0), 0)
-        reason = "the matrices commute: eigenvalues with a > 0 > c go to a/|c|, those with a = c = 0 stay, the others go to 0"
+        reason = "the matrices commute: ℓ_i goes to a/|c| where a > 0 > c, stays where a = c = 0, else goes to 0"
         return Finding("settles", reason, numbers, (U * limits) @ U.T)
     return Finding("decays", "the matrices commute, and every eigenvalue of Σ goes to 0", numbers)
 
 
-def _riccati(parts: Parts, L: ndarray) -> Finding | None:
+def _riccati(parts: HostParts, L: ndarray) -> Finding | None:
     """V_h = v_hI: Σ(t) = E L (I − LᵀW(t)L)^{-1} Lᵀ Eᵀ."""
     if not has_scalar_values(parts):
         return None
@@ -111,7 +110,7 @@ def _riccati(parts: Parts, L: ndarray) -> Finding | None:
             return Finding("blows_up", "V = vI, A = 0 and λmax(L₀ᵀGL₀) > 0", {"blow-up time": float(1 / (2 * M[-1]))})
         if np.any((np.abs(M) <= MARGIN * scale) & (np.abs(M) > len(M) * np.finfo(float).eps * scale)):
             return None
-        if np.all(M < -MARGIN * scale):
+        if np.all(-MARGIN * scale > M):
             return Finding(
                 "decays", "V = vI, A = 0 and L₀ᵀGL₀ < 0: Σ shrinks as 1/t", {"largest eigenvalue": float(M[-1])}
             )
@@ -137,7 +136,7 @@ def _riccati(parts: Parts, L: ndarray) -> Finding | None:
     Pi = _growing_projector(A)
     k = round(float(np.trace(Pi)))
     U = scipy.linalg.orth(Pi)
-    growing = scipy.linalg.lstsq(U, A @ U)[0]
+    growing = U.T @ A @ U
     N = scipy.linalg.solve_continuous_lyapunov(growing.T, -2 * U.T @ G @ U)
     n = np.linalg.eigvalsh(N)
     numbers = {"growing directions": float(k), "smallest eigenvalue of N": float(n[0])}
@@ -151,7 +150,7 @@ def _riccati(parts: Parts, L: ndarray) -> Finding | None:
     return None
 
 
-def small_gain(parts: Parts, Sigma: ndarray) -> Finding | None:
+def small_gain(parts: HostParts, Sigma: ndarray) -> Finding | None:
     """A Hurwitz, AᵀP + PA = −I, y = tr PΣ: y' ≤ −tr Σ (1 − 2‖P‖γ y/λmin(P)), γ = Σ‖c_hV_h‖‖B_h‖. Below 1, Σ decays."""
     if _abscissa(parts.A) >= 0:
         return None
@@ -159,18 +158,18 @@ def small_gain(parts: Parts, Sigma: ndarray) -> Finding | None:
     p = np.linalg.eigvalsh(P)
     gamma = float(sum(np.linalg.norm(V, 2) * np.linalg.norm(B, 2) for V, B in zip(parts.cV, parts.B)))
     gain = float(2 * p[-1] * gamma * np.trace(P @ Sigma) / p[0])
-    if not 0 <= gain < 1 or p[0] <= 0:
+    if p[0] <= 0 or gain < 0 or gain >= 1:
         return None
     return Finding("decays", "A is Hurwitz and Σ is too small for attention to matter: gain below 1", {"gain": gain})
 
 
-def _sign_definite(layer: Layer, parts: Parts, start: Gaussian, direction: Direction | None) -> Finding | None:
+def _sign_definite(layer: Layer, parts: HostParts, start: Gaussian, direction: Direction | None) -> Finding | None:
     if parts.cV.shape[0] != 1 or start.rank < len(parts.A):
         return None
     lower, upper = (float(x) for x in blowup_bounds(layer, start, direction=direction))
     if np.isfinite(upper):
         return Finding(
-            "blows_up", "V definite, V and B of one sign: tr(|V|^{-1}Σ) is above a scalar Riccati solution that blows up",
+            "blows_up", "V definite, V and B of one sign: tr(|V|^{-1}Σ) exceeds a scalar solution that blows up",
             {"not before": lower, "not after": upper},
         )  # fmt: skip
     kappa, rate, y0, definite = (
@@ -178,7 +177,7 @@ def _sign_definite(layer: Layer, parts: Parts, start: Gaussian, direction: Direc
     )
     if definite and kappa <= 0:
         return Finding(
-            "decays", "V definite, V and B of opposite signs, κ ≤ 0: tr(|V|^{-1}Σ) is below a scalar one that goes to 0",
+            "decays", "V definite, V and B of opposite signs, κ ≤ 0: tr(|V|^{-1}Σ) is below one that goes to 0",
             {"κ": kappa, "b v²/d": rate, "y₀": y0},
         )  # fmt: skip
     return None
@@ -190,4 +189,4 @@ def _abscissa(A: ndarray) -> float:
 
 def _growing_projector(A: ndarray) -> ndarray:
     """Onto the invariant subspace of Re λ > 0 along that of Re λ < 0."""
-    return (np.eye(len(A)) + scipy.linalg.signm(A)) / 2
+    return (np.eye(len(A)) + np.asarray(scipy.linalg.signm(A))) / 2

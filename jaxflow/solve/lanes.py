@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,7 +51,6 @@ class Lanes(NamedTuple):
     rejected: Int[Array, " n"]
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def run_lanes(right: Right, left: Right, plan: Plan, lanes: Lanes, args: PyTree) -> Lanes:
     """Carry every lane from its own t to plan.t1, or to its blow-up, or to where it fails.
 
@@ -66,6 +64,11 @@ def run_lanes(right: Right, left: Right, plan: Plan, lanes: Lanes, args: PyTree)
     Returns:
         The lanes; a lane that is still RUNNING has used up max_steps.
     """
+    return _run(right, left, plan, lanes, args)  # pyright: ignore[reportReturnType]
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _run(right: Right, left: Right, plan: Plan, lanes: Lanes, args: PyTree) -> Lanes:
     return _advance(right, left, plan, lanes, args, None)[0]
 
 
@@ -86,7 +89,8 @@ def _backward(right: Right, left: Right, plan: Plan, saved: Any, cotangent: Lane
         jnp.zeros((plan.max_steps, *lanes.y.shape), lanes.y.dtype),
         jnp.zeros((plan.max_steps, *lanes.t.shape), lanes.t.dtype),
     )
-    _, (ys, hs), count = _advance(right, left, plan, lanes, args, buffers)
+    _, recorded, count = _advance(right, left, plan, lanes, args, buffers)
+    ys, hs = recorded if recorded is not None else buffers
 
     def back(i: Array, carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
         gy, gargs = carry
@@ -101,7 +105,7 @@ def _backward(right: Right, left: Right, plan: Plan, saved: Any, cotangent: Lane
     return Lanes(gy, jnp.zeros_like(lanes.t), jnp.zeros_like(lanes.h), *none), gargs
 
 
-run_lanes.defvjp(_forward, _backward)
+_run.defvjp(_forward, _backward)
 
 
 def tableau(method: AbstractMethod) -> diffrax.ButcherTableau:
@@ -126,7 +130,7 @@ def _over(x: Array, like: Array, axis: int) -> Array:
 def _step(right: Right, plan: Plan, y: Array, k: Array, h: Array, args: PyTree) -> tuple[Array, Array, Array]:
     """One step of every lane from y with velocity k: the new y, its velocity, and the error estimate."""
     table = tableau(plan.method)
-    ks, h = [k], _over(h, y, plan.axis)
+    ks, new, h = [k], y, _over(h, y, plan.axis)
     for row in table.a_lower:
         new = y + h * sum(float(a) * k for a, k in zip(row, ks) if a != 0)
         ks.append(right(new, args))

@@ -75,7 +75,8 @@ def test_large_dimensions_solve_their_equation(d, rank):
 def test_beyond_the_blow_up_says_so_and_stays_finite():
     layer, start = make_layer(A=[[0.3]], B=[[1.0]], V=[[1.0]]), gaussian([[np.sqrt(0.5)]])
     before, after = (riccati(layer, start, t) for t in (0.78, 2.0))
-    assert bool(before.valid) and not bool(after.valid)
+    assert bool(before.valid)
+    assert not bool(after.valid)
     assert np.isfinite(after.factor).all()
     slope = jax.grad(lambda t: riccati(layer, start, t).factor.sum())(2.0)
     assert np.isfinite(slope)
@@ -137,7 +138,7 @@ def test_the_closed_form_and_the_flow_have_one_derivative():
     for seed, name in enumerate(one):
         np.testing.assert_allclose(form[name], ode[name], atol=1e-9)
         e = oracles.general(*one[name].shape, seed=20 + seed)
-        slope = oracles.derivative(lambda s: float(by_form({**p, name: p[name] + s * e})), 0.0)
+        slope = oracles.derivative(lambda s, name=name, e=e: float(by_form({**p, name: p[name] + s * e})), 0.0)
         np.testing.assert_allclose(np.sum(np.asarray(form[name]) * e), slope, rtol=1e-7)
 
 
@@ -153,7 +154,9 @@ def test_derivative_of_the_blow_up_time():
     slope = jax.grad(time)(p)
     for seed, name in enumerate(p):
         e = oracles.general(*p[name].shape, seed=30 + seed)
-        expected = oracles.derivative(lambda s: float(time({**p, name: p[name] + s * e})), 0.0, step=1e-3)
+        expected = oracles.derivative(
+            lambda s, name=name, e=e: float(time({**p, name: p[name] + s * e})), 0.0, step=1e-3
+        )
         np.testing.assert_allclose(np.sum(np.asarray(slope[name]) * e), expected, rtol=1e-6)
 
 
