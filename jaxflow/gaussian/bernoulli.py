@@ -31,8 +31,8 @@ def bernoulli(layer: Layer, *, direction: Direction | None = None) -> Float[Arra
 
     Raises:
         InputError: some V_h is no multiple of the identity; A has an eigenvalue on the imaginary axis; N is not
-            positive on the growing subspace (then nothing holds Σ back there). The last two only where values can be seen;
-            under jit the result is then not finite or not a covariance.
+            positive on the growing subspace (then nothing holds Σ back there). The last two only where values can be
+            seen; under jit the result is then not finite or not a covariance.
 
     Cost O(d³), about a hundred matrix products.
 

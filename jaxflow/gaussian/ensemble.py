@@ -109,8 +109,7 @@ def ensemble(
 
     def one(rows: tuple[Array, Parts]) -> on.Lanes:
         Y, parts = rows
-        args = _matrices(Parts(*(x[:, -1] for x in parts)), axis)
-        lanes = on.begin_lanes(jnp.moveaxis(Y, 0, axis), axis, t0)
+        lanes, t_end = on.begin_lanes(jnp.moveaxis(Y, 0, axis), axis, t0), jnp.full(block, t0, dtype)
         for i, end in enumerate(edges[1:]):
             plan = on.Plan(method, axis, end, rtol, atol, max_steps, horizon)
             args = _matrices(Parts(*(x[:, i] for x in parts)), axis)
@@ -118,8 +117,9 @@ def ensemble(
             code = jnp.where(lanes.code == on.DONE, on.RUNNING, STUCK) if i else lanes.code
             code = jnp.where((lanes.code == on.BLOW_UP) | (lanes.code == on.NONFINITE), lanes.code, code)
             lanes = on.run_lanes(_Right(axis, r), _Left(axis, r), plan, lanes._replace(code=code), args)
-        left = _Left(axis, r)(lanes.y, args)
-        t_end = jnp.where(lanes.code == on.BLOW_UP, lanes.t + left, lanes.t)
+            fresh = (code == on.RUNNING) & (lanes.code == on.BLOW_UP)
+            left = _Left(axis, r)(lanes.y, args)
+            t_end = jnp.where(code == on.RUNNING, lanes.t + jnp.where(fresh, left, 0), t_end)
         return lanes._replace(y=jnp.moveaxis(lanes.y, axis, 0), t=t_end)
 
     rows = jax.tree.map(lambda x: x[fill], (Y, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), parts)))

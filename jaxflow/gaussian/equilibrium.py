@@ -198,7 +198,7 @@ def tune_mean(
     advice = (
         f"the mean goes to the target by itself, at rate {-top:.4g}"
         if stable
-        else f"the target is at rest but repels, at rate {top:.4g}: a mean off by ε is off by ε·e^{{{top:.3g}t}} later. "
+        else f"the target is at rest but repels at rate {top:.4g}: a mean off by ε is off by ε·e^{{{top:.3g}t}} later. "
         "Take V < 0 < B instead of V > 0 > B, or steer b(t) along the way"
     )
     return TunedMean(b, stable, spectrum, advice)

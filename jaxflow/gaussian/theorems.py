@@ -10,7 +10,7 @@ import scipy.linalg
 from numpy import ndarray
 
 from jaxflow.gaussian.blowup import blowup_bounds, lyapunov_rates
-from jaxflow.gaussian.commuting import common_spectrum
+from jaxflow.gaussian.commuting import common_spectrum, commuting_blowup_times
 from jaxflow.gaussian.parts import HostParts, has_scalar_values, host_parts, parts_of, quadratic_part
 from jaxflow.measures import Gaussian
 from jaxflow.weights import Layer
