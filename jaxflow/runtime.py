@@ -29,6 +29,9 @@ def configure(
     Raises:
         InputError: the platform is not available here.
     """
+    # XLA writes pages about instruction sets, as errors, whenever it loads its own compiled programs from disk.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
     import jax
 
     if platform is not None:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from jaxflow.experiments import build
+from jaxflow.experiments.forecast import forecast
 from jaxflow.experiments.job import Progress, Run, State
 from jaxflow.experiments.schema import Moments
 from jaxflow.gaussian import MomentFlow, moments
@@ -94,6 +95,7 @@ class MomentsJob:
             "kappa_eff": kappa,
             "steps": int(state["steps"]),
         }
+        summary |= forecast(self.flow, self.start)
         if kappa > 1:
             summary["warning"] = "kappa_eff exceeds 1: finitely many tokens lag behind these moments"
         if outcome in ADVICE:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from jaxflow._checks import check_positive
+from jaxflow.errors import InputError
 from jaxflow.gaussian.ensemble import ensemble
 from jaxflow.gaussian.evidence import STABLE, attracts_to_blow_up, judge, slope
 from jaxflow.gaussian.parts import HostParts, check_fits, host_parts
@@ -18,6 +19,9 @@ from jaxflow.measures import Gaussian
 from jaxflow.solve.solution import status_name
 from jaxflow.weights import Layer
 from jaxflow.weights.layer import Direction
+
+LARGEST = 24
+"""Largest dimension; the spectra that decide are those of matrices of size d(d+1)/2."""
 
 ZOOMS = 3
 """How often a huge covariance is scaled down and followed further before its blow-up is believed."""
@@ -61,7 +65,9 @@ def classify(layer: Layer, start: Gaussian, *, direction: Direction | None = Non
         horizon: how long the flow is followed at most, where theorems do not decide.
 
     Raises:
-        InputError: the start does not fit the layer.
+        InputError: the start does not fit the layer, or d > 24.
+
+    Cost: milliseconds where a theorem decides; else the flow, compiled once for each shape.
 
     Source: arXiv:2606.07600, asymptotics; thousands of random layers are judged in tests/gaussian/test_classify.py.
     """
@@ -75,6 +81,11 @@ def classify_many(
 ) -> list[Verdict]:
     """`classify` for N layers and starts with a leading axis; the flows are followed side by side."""
     check_positive(horizon, "horizon")
+    if starts.dim > LARGEST:
+        raise InputError(
+            "is too large for a verdict", where="start", got=f"d = {starts.dim}", expected=f"d ≤ {LARGEST}",
+            fix="V = vI: gaussian.bernoulli and gaussian.riccati_blowup_time at any d; otherwise follow jf.solve",
+        )  # fmt: skip
     N = starts.mean.shape[0]
     single = [_pick((layers, starts), i) for i in range(N)]
     parts = [host_parts(layer, direction) for layer, _ in single]

@@ -104,8 +104,10 @@ def ensemble(
 
     Y = jnp.concatenate([starts.factor, starts.mean[..., None]], -1)
     blocks = -(-N // block)
-    # Filled up with copies of the last system, whose results are dropped.
-    fill = np.minimum(np.arange(blocks * block), N - 1).reshape(blocks, block)
+    # A block takes as many rounds as its slowest system, and the first speed ‖K‖ foretells who is slow. Blocks are filled
+    # up with copies of the last system, whose results are dropped.
+    order = jnp.argsort(_first_speed(Y, Parts(*(x[0] for x in parts)), r))
+    fill = order[np.minimum(np.arange(blocks * block), N - 1)].reshape(blocks, block)
 
     def one(rows: tuple[Array, Parts]) -> on.Lanes:
         Y, parts = rows
@@ -116,10 +118,11 @@ def ensemble(
             # Only lanes that reached the end of the last layer go on.
             code = jnp.where(lanes.code == on.DONE, on.RUNNING, STUCK) if i else lanes.code
             code = jnp.where((lanes.code == on.BLOW_UP) | (lanes.code == on.NONFINITE), lanes.code, code)
-            lanes = on.run_lanes(_Right(axis, r), _Left(axis, r), plan, lanes._replace(code=code), args)
+            right, left = _Right(axis, r), _Left(axis, r, horizon)
+            lanes = on.run_lanes(right, left, plan, lanes._replace(code=code), args)
             fresh = (code == on.RUNNING) & (lanes.code == on.BLOW_UP)
-            left = _Left(axis, r)(lanes.y, args)
-            t_end = jnp.where(code == on.RUNNING, lanes.t + jnp.where(fresh, left, 0), t_end)
+            remaining = left(lanes.y, right(lanes.y, args), args)
+            t_end = jnp.where(code == on.RUNNING, lanes.t + jnp.where(fresh, remaining, 0), t_end)
         return lanes._replace(y=jnp.moveaxis(lanes.y, axis, 0), t=t_end)
 
     rows = jax.tree.map(lambda x: x[fill], (Y, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), parts)))
@@ -128,7 +131,8 @@ def ensemble(
         if blocks > 1
         else jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], rows)))
     )
-    lanes = jax.tree.map(lambda x: x.reshape(blocks * block, *x.shape[2:])[:N], lanes)
+    back = jnp.argsort(order)
+    lanes = jax.tree.map(lambda x: x.reshape(blocks * block, *x.shape[2:])[back], lanes)
     final = Gaussian(lanes.y[..., r], lanes.y[..., :r])
     last = jax.tree.map(lambda x: x[-1], layers)
     return Ensemble(final, jax.vmap(_status)(lanes.code), lanes.t, _kappa(last, final), lanes.steps, lanes.rejected)
@@ -204,17 +208,30 @@ class _Right(NamedTuple):
 
 
 class _Left(NamedTuple):
-    """tr Σ / (2 tr QΣ), as in MomentFlow.time_left."""
+    """tr Σ / (2 tr QΣ), as in MomentFlow.time_left, worked out only where Σ grows so fast that it matters."""
 
     axis: int
     r: int
+    horizon: float
 
-    def __call__(self, y: Array, m: _Matrices) -> Array:
-        Sigma, Q = _attention(y, m, self.axis, self.r)
+    def __call__(self, y: Array, dy: Array, m: _Matrices) -> Array:
         rows = (0, 1) if self.axis else (1, 2)
-        growth = 2 * jnp.sum(Q * Sigma, axis=rows)
-        size = jnp.trace(Sigma, axis1=rows[0], axis2=rows[1])
-        return jnp.where(growth > 0, size / jnp.where(growth > 0, growth, 1), jnp.inf)
+        L, dL = (x[:, : self.r] if self.axis else x[:, :, : self.r] for x in (y, dy))
+        size = jnp.sum(L * L, axis=rows)
+        fast = 2 * jnp.sum(L * dL, axis=rows) > 0.1 * size / self.horizon
+
+        def precise(_: None) -> Array:
+            Sigma, Q = _attention(y, m, self.axis, self.r)
+            growth = 2 * jnp.sum(Q * Sigma, axis=rows)
+            return jnp.where(growth > 0, size / jnp.where(growth > 0, growth, 1), jnp.inf)
+
+        return jax.lax.cond(jnp.any(fast), precise, lambda _: jnp.full_like(size, jnp.inf), None)
+
+
+def _first_speed(Y: Array, parts: Parts, r: int) -> Array:
+    """‖A + Q‖ at the start, for every system."""
+    m = _matrices(parts, 0)
+    return jnp.linalg.norm(m.A + _attention(Y, m, 0, r)[1], axis=(1, 2))
 
 
 def _status(code: Array) -> Any:

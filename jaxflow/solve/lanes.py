@@ -24,6 +24,9 @@ SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 Right = Callable[[Array, PyTree], Array]
 """(y, args) -> ẏ; both have the lane axis, the layer is constant."""
 
+Left = Callable[[Array, Array, PyTree], Array]
+"""(y, ẏ, args) -> the time left before blow-up."""
+
 
 class Plan(NamedTuple):
     """The numerics of a run, hashable.
@@ -51,12 +54,12 @@ class Lanes(NamedTuple):
     rejected: Int[Array, " n"]
 
 
-def run_lanes(right: Right, left: Right, plan: Plan, lanes: Lanes, args: PyTree) -> Lanes:
+def run_lanes(right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree) -> Lanes:
     """Carry every lane from its own t to plan.t1, or to its blow-up, or to where it fails.
 
     Args:
         right: the velocity.
-        left: (y, args) -> estimate of the time until blow-up, (n,); inf where none is in sight.
+        left: (y, ẏ, args) -> estimate of the time until blow-up, (n,); inf where none is in sight.
         plan: see `Plan`.
         lanes: from `begin_lanes`, or from a run before this one.
         args: what `right` depends on, with the lane axis.
@@ -68,7 +71,7 @@ def run_lanes(right: Right, left: Right, plan: Plan, lanes: Lanes, args: PyTree)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _run(right: Right, left: Right, plan: Plan, lanes: Lanes, args: PyTree) -> Lanes:
+def _run(right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree) -> Lanes:
     return _advance(right, left, plan, lanes, args, None)[0]
 
 
@@ -79,11 +82,11 @@ def begin_lanes(y: Array, axis: int, t0: float) -> Lanes:
     return Lanes(y, t, jnp.zeros_like(t), zero + RUNNING, zero, zero)
 
 
-def _forward(right: Right, left: Right, plan: Plan, lanes: Lanes, args: PyTree) -> tuple[Lanes, Any]:
+def _forward(right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree) -> tuple[Lanes, Any]:
     return run_lanes(right, left, plan, lanes, args), (lanes, args)
 
 
-def _backward(right: Right, left: Right, plan: Plan, saved: Any, cotangent: Lanes) -> tuple[Lanes, PyTree]:
+def _backward(right: Right, left: Left, plan: Plan, saved: Any, cotangent: Lanes) -> tuple[Lanes, PyTree]:
     lanes, args = saved
     buffers = (
         jnp.zeros((plan.max_steps, *lanes.y.shape), lanes.y.dtype),
@@ -130,12 +133,25 @@ def _over(x: Array, like: Array, axis: int) -> Array:
 def _step(right: Right, plan: Plan, y: Array, k: Array, h: Array, args: PyTree) -> tuple[Array, Array, Array]:
     """One step of every lane from y with velocity k: the new y, its velocity, and the error estimate."""
     table = tableau(plan.method)
-    ks, new, h = [k], y, _over(h, y, plan.axis)
-    for row in table.a_lower:
-        new = y + h * sum(float(a) * k for a, k in zip(row, ks) if a != 0)
+    h = _over(h, y, plan.axis)
+    stages = len(table.a_lower) + 1
+    ks = [k]
+
+    def combined(coefficients: np.ndarray) -> Array:
+        """h Σ_j c_j k_j."""
+        if plan.axis == 0:
+            return h * sum(float(c) * k for c, k in zip(coefficients, ks) if c != 0)
+        # One sum over a buffer: a chain of additions XLA would compute anew in every product that reads it.
+        c = jnp.asarray(coefficients, y.dtype).reshape(-1, *[1] * y.ndim)
+        return h * jnp.sum(c * buffer[: len(coefficients)], axis=0)
+
+    buffer = jnp.zeros((stages, *y.shape), y.dtype).at[0].set(k)
+    new = y
+    for i, row in enumerate(table.a_lower):
+        new = y + combined(row)
         ks.append(right(new, args))
-    error = h * sum(float(b) * k for b, k in zip(table.b_error, ks) if b != 0)
-    return new, ks[-1], error
+        buffer = buffer.at[i + 1].set(ks[-1])
+    return new, ks[-1], combined(table.b_error)
 
 
 def _size(x: Array, scale: Array, axis: int) -> Array:
@@ -161,7 +177,7 @@ def _first_step(right: Right, plan: Plan, y: Array, k: Array, args: PyTree) -> A
 
 
 def _advance(
-    right: Right, left: Right, plan: Plan, lanes: Lanes, args: PyTree, buffers: tuple[Array, Array] | None
+    right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree, buffers: tuple[Array, Array] | None
 ) -> tuple[Lanes, tuple[Array, Array] | None, Array]:
     """Run the lanes, and record (y, accepted h) of every round where there are buffers for it; the number of rounds."""
     k = right(lanes.y, args)
@@ -186,7 +202,7 @@ def _advance(
         t = jnp.where(taken, jnp.where(last, plan.t1, lanes.t + h), lanes.t)
         y = jnp.where(_over(taken, new, plan.axis), new, lanes.y)
         k = jnp.where(_over(taken, new, plan.axis), k_new, k)
-        remaining = left(y, args)
+        remaining = left(y, k, args)
         code = jnp.where(active & (t >= plan.t1), DONE, lanes.code)
         code = jnp.where(active & (remaining < plan.horizon), BLOW_UP, code)
         code = jnp.where(active & ~taken & (h < smallest), NONFINITE, code)

@@ -151,6 +151,11 @@ def test_moments_settle_when_attention_holds_back(tmp_path):
     S = np.array(summary["covariance"])
     K = np.array([[0.3, 0.4], [-0.4, 0.2]]) - 0.8 * S @ np.diag([1.0, 1.5])
     np.testing.assert_allclose(K @ S + S @ K.T, 0, atol=1e-8)
+    assert (summary["forecast"], summary["forecast_mean"]) == ("settles", "settles")
+    assert summary["blowup_not_after"] is None
+    # At the start already: the largest eigenvalue of Σ₀ is 1.14.
+    assert summary["kappa_eff"] > 1
+    assert "finitely many tokens lag behind" in summary["warning"]
 
 
 def test_steering_in_closed_form_moves_the_measured_flowers(tmp_path):
