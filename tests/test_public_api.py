@@ -38,9 +38,10 @@ ROOMS = {
     },
     "measures": {"Cloud", "Gaussian", "gauss_hermite", "sample"},
     "particles": {
-        "AttentionFlow", "Balance", "Cloud", "PairingFlow", "balance", "count_clusters", "cross_polytope",
-        "dissipation", "energy", "equiangular", "equispaced", "gauss_hermite", "mobility", "octahedral", "sample",
-        "uniform", "von_mises_fisher",
+        "AbstractLimit", "AttentionFlow", "Balance", "Cloud", "InfiniteHeads", "LimitBalance", "OrnsteinUhlenbeckLimit",
+        "PairingFlow", "balance", "count_clusters", "cross_polytope", "dissipation", "energy", "equiangular",
+        "equispaced", "gauss_hermite", "limit_balance", "mobility", "octahedral", "sample", "uniform",
+        "von_mises_fisher",
     },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},

@@ -79,7 +79,7 @@ class EnergyBalance(AbstractObservable):
                 where="observe",
                 got=type(flow).__name__,
                 expected="AttentionFlow",
-                fix="use jf.gaussian.moments for moment flows",
+                fix="use jf.particles.limit_balance for InfiniteHeads, jf.gaussian.moments for moment flows",
             )
         layer = flow.weights.at(0.0)
         if layer.B is None:
