@@ -15,7 +15,7 @@ TOP = {
 ROOMS = {
     "attention": {
         "AbstractKernel", "AbstractPairing", "Affine", "Chunked", "Coupling", "Dense", "L2", "Sinkhorn", "Softmax",
-        "Tilted",
+        "Tilted", "hardmax",
     },
     "control": {
         "Plan", "Problem", "Search", "advance", "begin", "check_reachable", "constant_linear",

@@ -87,6 +87,13 @@ class EnergyBalance(AbstractObservable):
         check_symmetric(layer.B, "weights.B", "the balance needs symmetric B; leave observe out for general heads")
         if flow.causal:
             raise InputError("needs every token to see every other", where="observe", got="causal attention")
+        for given, why in (
+            (flow.law == "hardmax", "hardmax has no partition m_h, and so no energy"),
+            (flow.normalization in ("pre", "peri"), "E is the energy of tokens on the sphere or without normalisation"),
+            (flow.kappa is not None, "noise on tokens adds terms that the balance does not have"),
+        ):
+            if given:
+                raise InputError(f"does not apply: {why}", where="observe", got="balance", fix="leave observe out")
         return replace(flow, second=isinstance(flow.weights, OrnsteinUhlenbeck))
 
     def measure(
