@@ -47,8 +47,8 @@ ROOMS = {
     "scenarios": {"Check", "Result", "checks"},
     "transport": {"wasserstein_gaussian", "wasserstein_squared"},
     "weights": {
-        "AbstractSchedule", "Constant", "Function", "Layer", "OrnsteinUhlenbeck", "Oscillating", "Piecewise",
-        "Sampled", "Values", "make_layer", "make_values", "random_heads",
+        "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Function", "Layer", "OrnsteinUhlenbeck",
+        "Oscillating", "Piecewise", "Sampled", "Values", "make_layer", "make_values", "random_heads",
     },
 }  # fmt: skip
 

@@ -85,7 +85,7 @@ def march(
         h = jnp.where(alive, h, 0)
         schedule = flow.weights.piece(piece)
         noise = now.noise
-        after = flow.weights.advance(noise, h, None if key is None else jax.random.fold_in(key, index))
+        after = flow.weights.advance(noise, h, None if key is None else jax.random.fold_in(key, index), t)
         state = flow.join(now.y, now.rest)
 
         integrals = now.integrals
@@ -113,7 +113,7 @@ def march(
             y = y if shake is None else axpy(1, shake, y)
         y = y if flow.retraction is None else flow.retraction(y)
         if flow.weights.random:
-            kick = observable.kick(flow, state, schedule, (noise, after), h, first_terms)
+            kick = observable.kick(flow, t, state, schedule, (noise, after), h, first_terms)
             integrals = integrals if kick is None else axpy(1, kick, integrals)
         return _accept(now, y, integrals, after, t, h, left)
 
