@@ -48,11 +48,11 @@ def kernel(s, t, noise_var):
 
 def test_the_uniform_measure_has_the_energy_of_the_floor():
     """¼∫₋₁¹ exp(s + (1 + s²)/4) ds for σ² = 2: Gauss–Legendre nodes in height, equal angles around the axis."""
-    z, w = np.polynomial.legendre.leggauss(30)
-    angle = 2 * np.pi * np.arange(60) / 60
+    z, w = np.polynomial.legendre.leggauss(16)
+    angle = 2 * np.pi * np.arange(32) / 32
     r = np.sqrt(1 - z * z)[:, None]
-    x = np.stack([r * np.cos(angle), r * np.sin(angle), np.broadcast_to(z[:, None], (30, 60))], -1).reshape(-1, 3)
-    cloud = Cloud.from_weights(jnp.asarray(x), jnp.asarray(np.repeat(w, 60)))
+    x = np.stack([r * np.cos(angle), r * np.sin(angle), np.broadcast_to(z[:, None], (16, 32))], -1).reshape(-1, 3)
+    cloud = Cloud.from_weights(jnp.asarray(x), jnp.asarray(np.repeat(w, 32)))
     flow = InfiniteHeads(OrnsteinUhlenbeckLimit(stationary=True), direction="descend")
     np.testing.assert_allclose(flow.energy(0.0, cloud), 0.8309227507871672, rtol=1e-13)
     np.testing.assert_allclose(flow.energy(40.0, cloud), 0.8309227507871672, rtol=1e-13)
@@ -84,6 +84,7 @@ def test_heads_that_are_all_alike_need_no_limit():
     np.testing.assert_allclose(flow.energy(0.0, CLOUD), energy(finite, CLOUD, layer), rtol=1e-14)
 
 
+@pytest.mark.slow
 def test_sampled_heads_approach_the_limit_like_the_inverse_root_of_their_number():
     """Root mean squares over 64 draws of H heads, each carried to t by the exact transition."""
     t, counts = 1.5, [16, 128, 1024]
@@ -111,20 +112,28 @@ def test_sampled_heads_approach_the_limit_like_the_inverse_root_of_their_number(
     assert energies[-1] < 0.03 * float(E)
 
 
-@pytest.mark.parametrize("direction", ["descend", "ascend"])
-def test_the_balance_closes(direction):
-    flow = InfiniteHeads(LIMIT, direction=direction)
-    sol = run(flow, CLOUD, t1=2.0, rtol=1e-10, atol=1e-10, observe=limit_balance)
+def test_the_balance_closes():
+    sol = run(FLOW, CLOUD, t1=2.0, rtol=1e-10, atol=1e-10, observe=limit_balance)
     r = sol.observables
     change = abs(float(r.energy[-1] - r.energy[0]))
     assert change > 0.05
-    assert abs(float(r.dt_energy_integral[-1])) > 0.05
-    assert abs(float(r.rate_integral[-1])) > 0.05
+    assert float(r.dt_energy_integral[-1]) < -0.05
+    assert float(r.rate_integral[-1]) > 0.05
     assert abs(float(r.residual[-1])) < 1e-7 * change
-    np.testing.assert_allclose(r.slope, r.rate if direction == "descend" else -r.rate, rtol=1e-12)
-    fixed = run(flow, CLOUD, t1=2.0, dt=0.02, observe=limit_balance)
+    np.testing.assert_allclose(r.slope, r.rate, rtol=1e-12)
+    fixed = run(FLOW, CLOUD, t1=2.0, dt=0.02)
     np.testing.assert_allclose(fixed.final.points, sol.final.points, atol=1e-6)
-    assert abs(float(fixed.observables.residual[-1])) < 1e-6 * change
+
+
+def test_ascending_tokens_go_the_other_way_and_raise_the_energy():
+    flow = InfiniteHeads(LIMIT, direction="ascend")
+    (up, _), (down, _) = flow.field(T, CLOUD), FLOW.field(T, CLOUD)
+    np.testing.assert_array_equal(up, -down)
+    steady = InfiniteHeads(OrnsteinUhlenbeckLimit(stationary=True), direction="ascend")
+    r = run(steady, CLOUD, t1=1.0, dt=0.05, observe=limit_balance).observables
+    np.testing.assert_allclose(r.slope, -r.rate, rtol=1e-12)
+    assert float(r.energy[1] - r.energy[0]) > 0.05
+    assert abs(float(r.residual[-1])) < 1e-6
 
 
 def test_the_energy_of_heads_at_equilibrium_decreases():

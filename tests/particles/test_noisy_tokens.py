@@ -28,7 +28,7 @@ def drifting(b, kappa, geometry=Sphere()):  # noqa: B008
     return AttentionFlow(Constant(b=b), geometry=geometry, kappa=kappa)
 
 
-@pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.parametrize("d", [2, 5])
 def test_brownian_motion_forgets_where_it_began(d):
     """E⟨x_t, x_0⟩ = e^{−(d−1)t/κ}: x is an eigenfunction of the Laplacian of the sphere, of eigenvalue −(d−1)."""
     kappa, t, n = 3.0, 0.9, 20_000
@@ -58,14 +58,13 @@ def test_one_step_is_right_in_the_mean_to_second_order():
     assert abs(cosines.mean() - means[2]) < 4.5 * cosines.std() / np.sqrt(n)
 
 
-@pytest.mark.parametrize("d", [2, 3])
-def test_drift_and_noise_settle_in_the_density_of_von_mises_and_fisher(d):
-    """ẋ = P_x b + noise has the stationary density ∝ e^{κ⟨b,x⟩}: its mean is I₁(κ)/I₀(κ) on S¹, coth κ − 1/κ on S²."""
+def test_drift_and_noise_settle_in_the_density_of_von_mises_and_fisher():
+    """ẋ = P_x b + noise has the stationary density ∝ e^{κ⟨b,x⟩}, whose mean on S² is coth κ − 1/κ."""
     kappa, n = 2.5, 20_000
-    b = np.eye(d)[0]
-    x = run(drifting(b, kappa), uniform(KEY, n=n, dim=d), t1=6.0, dt=0.01, key=KEY).final.points
+    flow = drifting(np.eye(3)[0], kappa)
+    x = run(flow, uniform(KEY, n=n, dim=3), t1=6.0, dt=0.01, key=KEY).final.points
     heights = np.asarray(x)[:, 0]
-    expected = i1(kappa) / i0(kappa) if d == 2 else 1 / np.tanh(kappa) - 1 / kappa
+    expected = 1 / np.tanh(kappa) - 1 / kappa
     # The scheme is of weak order one: its bias at this step is of the order of the step.
     assert abs(heights.mean() - expected) < 4 * heights.std() / np.sqrt(n) + 0.002
 
@@ -110,9 +109,6 @@ def test_noise_on_tokens_leaves_the_noise_of_the_weights_alone():
     np.testing.assert_allclose(moved, frozen, atol=1e-13)
     quiet = run(dataclasses.replace(both, kappa=None), cloud, **options).final.points
     assert float(jnp.abs(moved - quiet).max()) > 0.05
-    # Much noise-free: κ → ∞.
-    faint = run(dataclasses.replace(both, kappa=1e24), cloud, **options).final.points
-    np.testing.assert_allclose(faint, quiet, atol=1e-11)
 
 
 def test_derivatives_in_the_strength_of_noise():
