@@ -16,7 +16,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxflow._checks import as_float, check_positive, check_same_dtype, check_shape
+from jaxflow._checks import as_float, check_positive, check_shape
 from jaxflow._typing import Real
 
 
@@ -35,7 +35,7 @@ class OrnsteinUhlenbeckLimit(AbstractLimit):
     What `weights.OrnsteinUhlenbeck` with mean I and `random_heads` averages to as the number of heads grows.
 
     Args:
-        noise_var: σ² > 0 (2 in the paper).
+        noise_var: σ² > 0 (2 in the paper). Its precision is that of the kernel: jnp.float32(2.0) for float32 tokens.
         initial_var: τ₀ > 0, the variance of the diagonal of D(0): 4 for D(0) = Z + Zᵀ.
         stationary: heads that have reached equilibrium, log k = s + σ²(1 + s²)/8 at all times.
 
@@ -51,8 +51,7 @@ class OrnsteinUhlenbeckLimit(AbstractLimit):
             check_shape(jnp.asarray(value), (), name)
             check_positive(value, name)
         self.noise_var = as_float(noise_var, "noise_var")
-        self.initial_var = as_float(initial_var, "initial_var", self.noise_var.dtype)
-        check_same_dtype({"noise_var": self.noise_var, "initial_var": self.initial_var})
+        self.initial_var = jnp.asarray(initial_var, self.noise_var.dtype)
         self.stationary = stationary
 
     def log_kernel(self, s: Float[Array, "n m"], t: Real) -> Float[Array, "n m"]:

@@ -172,6 +172,16 @@ def test_gradients_of_a_run_against_differences():
     np.testing.assert_allclose(in_noise, oracles.derivative(lambda v: final(zero, jnp.asarray(v)), 1.3), rtol=1e-8)
 
 
+def test_tokens_in_single_precision_stay_so():
+    x = CLOUD.points.astype(jnp.float32)
+    flow = InfiniteHeads(OrnsteinUhlenbeckLimit(noise_var=jnp.float32(1.3)), direction="descend")
+    v = flow.field(T, Cloud(x))[0]
+    assert v.dtype == jnp.float32
+    np.testing.assert_allclose(v, FLOW.field(T, Cloud(CLOUD.points))[0], atol=1e-6)
+    with pytest.raises(InputError, match="mixes precisions"):
+        solve(FLOW, Cloud(x), t1=1.0, dt=0.1)
+
+
 def test_what_has_no_closed_form_is_refused():
     for law in ("softmax", "steepest"):
         with pytest.raises(InputError, match=r"law: has no closed form(.|\n)*1/m_h"):
