@@ -15,7 +15,7 @@ TOP = {
 ROOMS = {
     "attention": {
         "AbstractKernel", "AbstractPairing", "Affine", "Chunked", "Coupling", "Dense", "L2", "Sinkhorn", "Softmax",
-        "Tilted",
+        "Tilted", "hardmax",
     },
     "control": {
         "Plan", "Problem", "Search", "advance", "begin", "check_reachable", "constant_linear",
@@ -38,16 +38,17 @@ ROOMS = {
     },
     "measures": {"Cloud", "Gaussian", "gauss_hermite", "sample"},
     "particles": {
-        "AttentionFlow", "Balance", "Cloud", "PairingFlow", "balance", "count_clusters", "cross_polytope",
-        "dissipation", "energy", "equiangular", "equispaced", "gauss_hermite", "mobility", "octahedral", "sample",
-        "uniform", "von_mises_fisher",
+        "AbstractLimit", "AttentionFlow", "Balance", "Cloud", "InfiniteHeads", "LimitBalance", "OrnsteinUhlenbeckLimit",
+        "PairingFlow", "balance", "count_clusters", "cross_polytope", "dissipation", "energy", "equiangular",
+        "equispaced", "gauss_hermite", "limit_balance", "mobility", "octahedral", "sample", "uniform",
+        "von_mises_fisher",
     },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},
     "transport": {"wasserstein_gaussian", "wasserstein_squared"},
     "weights": {
-        "AbstractSchedule", "Constant", "Function", "Layer", "OrnsteinUhlenbeck", "Oscillating", "Piecewise",
-        "Sampled", "Values", "make_layer", "make_values", "random_heads",
+        "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Function", "Layer", "OrnsteinUhlenbeck",
+        "Oscillating", "Piecewise", "Sampled", "Values", "make_layer", "make_values", "random_heads",
     },
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ from jaxflow.attention.base import AbstractKernel as AbstractKernel
 from jaxflow.attention.base import Tilted as Tilted
 from jaxflow.attention.chunked import Chunked as Chunked
 from jaxflow.attention.dense import Dense as Dense
+from jaxflow.attention.hardmax import hardmax as hardmax
 from jaxflow.attention.l2 import L2 as L2
 from jaxflow.attention.pairing import AbstractPairing as AbstractPairing
 from jaxflow.attention.pairing import Affine as Affine

@@ -127,6 +127,8 @@ def attention_flow(table: Any, weights: weights.AbstractSchedule) -> particles.A
         geometry=geometry,
         kernel=Dense() if table.kernel == "dense" else Chunked(),
         causal=table.causal,
+        normalization=table.normalization,
+        kappa=table.kappa,
     )
 
 

@@ -25,18 +25,18 @@ def fill(experiment: Experiment) -> Experiment:
     match experiment:
         case Particles() | Moments():
             flow = with_direction(experiment.flow, experiment.weights)
-            return replace(experiment, flow=flow, solve=with_saves(experiment.solve, experiment.weights))
+            return replace(experiment, flow=flow, solve=with_saves(experiment.solve, experiment.weights, flow))
         case Steer():
             return replace(experiment, control=with_method_defaults(experiment.control))
         case Closure() | Blocks() | Phase():
             return experiment
 
 
-def method_of(solve: Solve, weights: Weights) -> str:
+def method_of(solve: Solve, weights: Weights, flow: Flow | MomentFlow) -> str:
     """The method that is meant when none is named."""
     if solve.method is not None:
         return solve.method
-    if isinstance(weights, OrnsteinUhlenbeck):
+    if isinstance(weights, OrnsteinUhlenbeck) or (isinstance(flow, Flow) and flow.kappa is not None):
         return "euler"
     return "tsit5" if solve.dt is None else "rk4"
 
@@ -48,9 +48,9 @@ def with_direction(flow: Flow | MomentFlow, weights: Weights) -> Flow | MomentFl
     return flow
 
 
-def with_saves(solve: Solve, weights: Weights) -> Solve:
+def with_saves(solve: Solve, weights: Weights, flow: Flow | MomentFlow) -> Solve:
     """Name the method, its tolerances, and about 200 moments to save."""
-    solve = replace(solve, method=method_of(solve, weights))
+    solve = replace(solve, method=method_of(solve, weights, flow))
     chosen = solve.save_every is not None or solve.save_at is not None
     if solve.method in FIXED:
         assert solve.dt is not None  # the checks came before

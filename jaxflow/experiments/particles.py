@@ -50,7 +50,7 @@ class Ensemble:
             "heads": str(self.heads),
             "method": type(self.options["method"]).__name__,
             "pairs a velocity": f"{n * n * max(1, self.heads) * paths:.3g}",
-            "balance": "yes" if self.observable is balance else "no: it needs symmetric heads and no causal mask",
+            "balance": "yes" if self.observable is balance else "no: it has no meaning for this flow",
         }
 
 

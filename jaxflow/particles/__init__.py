@@ -10,6 +10,11 @@ from jaxflow.particles.energy import dissipation as dissipation
 from jaxflow.particles.energy import energy as energy
 from jaxflow.particles.energy import mobility as mobility
 from jaxflow.particles.flow import AttentionFlow as AttentionFlow
+from jaxflow.particles.infinite import InfiniteHeads as InfiniteHeads
+from jaxflow.particles.limit import AbstractLimit as AbstractLimit
+from jaxflow.particles.limit import OrnsteinUhlenbeckLimit as OrnsteinUhlenbeckLimit
+from jaxflow.particles.limit_balance import LimitBalance as LimitBalance
+from jaxflow.particles.limit_balance import limit_balance as limit_balance
 from jaxflow.particles.pairing import PairingFlow as PairingFlow
 from jaxflow.particles.tokens import cross_polytope as cross_polytope
 from jaxflow.particles.tokens import equiangular as equiangular

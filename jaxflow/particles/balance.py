@@ -22,7 +22,7 @@ from jaxflow.measures import Cloud
 from jaxflow.particles.energy import dissipation, energy, energy_of, ito, work
 from jaxflow.particles.flow import AttentionFlow, Terms
 from jaxflow.solve import AbstractObservable
-from jaxflow.weights import AbstractSchedule, Layer, OrnsteinUhlenbeck
+from jaxflow.weights import AbstractRandom, AbstractSchedule, Layer
 
 
 @final
@@ -79,7 +79,7 @@ class EnergyBalance(AbstractObservable):
                 where="observe",
                 got=type(flow).__name__,
                 expected="AttentionFlow",
-                fix="use jf.gaussian.moments for moment flows",
+                fix="use jf.particles.limit_balance for InfiniteHeads, jf.gaussian.moments for moment flows",
             )
         layer = flow.weights.at(0.0)
         if layer.B is None:
@@ -87,7 +87,24 @@ class EnergyBalance(AbstractObservable):
         check_symmetric(layer.B, "weights.B", "the balance needs symmetric B; leave observe out for general heads")
         if flow.causal:
             raise InputError("needs every token to see every other", where="observe", got="causal attention")
-        return replace(flow, second=isinstance(flow.weights, OrnsteinUhlenbeck))
+        for given, why in (
+            (flow.law == "hardmax", "hardmax has no partition m_h, and so no energy"),
+            (flow.normalization in ("pre", "peri"), "E is the energy of tokens on the sphere or without normalisation"),
+            (flow.kappa is not None, "noise on tokens adds terms that the balance does not have"),
+        ):
+            if given:
+                raise InputError(f"does not apply: {why}", where="observe", got="balance", fix="leave observe out")
+        weights = flow.weights
+        noisy = isinstance(weights, AbstractRandom)
+        if noisy and weights.amplitude(0.0).ndim > 1:
+            raise InputError(
+                "needs noise g·dW_sym with one number g for each head: its Itô term knows no other",
+                where="weights.noise",
+                got=f"an array {weights.amplitude(0.0).shape}",
+                expected="() or (h,)",
+                fix="leave observe out, or give one g for each head",
+            )
+        return replace(flow, second=noisy)
 
     def measure(
         self, flow: AttentionFlow, t: Real, state: Cloud, schedule: AbstractSchedule, noise: Any
@@ -109,8 +126,8 @@ class EnergyBalance(AbstractObservable):
     ) -> Integrals:
         slope, rate = dissipation(flow, state, velocity, terms)
         dt_energy = work(state, terms, schedule.drift(t, noise))
-        if isinstance(schedule, OrnsteinUhlenbeck):
-            dt_energy = dt_energy + ito(state, terms, schedule.noise_var)
+        if isinstance(schedule, AbstractRandom):
+            dt_energy = dt_energy + ito(state, terms, schedule.amplitude(t, noise) ** 2)
         return Integrals(rate, slope, published_sign(flow) * slope, dt_energy, jnp.zeros_like(rate))
 
     def jump(self, flow: AttentionFlow, t: Real, state: Cloud, before: Layer, after: Layer) -> Integrals:
@@ -121,14 +138,15 @@ class EnergyBalance(AbstractObservable):
     def kick(
         self,
         flow: AttentionFlow,
+        t: Real,
         state: Cloud,
-        schedule: OrnsteinUhlenbeck,
+        schedule: AbstractRandom,
         noise: tuple[Array, Array],
         h: Real,
         terms: Terms,
     ) -> Integrals:
         before, after = noise
-        shock = work(state, terms, after - before - h * schedule.drift(0.0, before))
+        shock = work(state, terms, schedule.shock(t, before, after, h))
         zero = jnp.zeros_like(shock)
         return Integrals(zero, zero, zero, zero, shock)
 

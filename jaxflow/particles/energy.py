@@ -71,11 +71,14 @@ def work(state: Cloud, terms: Terms, dD: Float[Array, "h d d"]) -> Scalar:
     return 0.5 * jnp.einsum("h,i,hi,ik,hkl,hil->", c, w, m, x, dD, tilted.mean, optimize="optimal")
 
 
-def ito(state: Cloud, terms: Terms, noise_var: Scalar) -> Scalar:
-    """½ Σ_h c̄_h Σ_ij w_i w_j e^{s_hij} (σ²/4)(|x_i|²|x_j|² + ⟨x_i,x_j⟩²): the second-order term of noise σ dW_sym."""
+def ito(state: Cloud, terms: Terms, noise_var: Float[Array, "*h"]) -> Scalar:
+    """½ Σ_h c̄_h Σ_ij w_i w_j e^{s_hij} (σ_h²/4)(|x_i|²|x_j|² + ⟨x_i,x_j⟩²): the second-order term of σ_h dW_sym,h.
+
+    `noise_var` is σ² of all heads, (), or of each, (h,).
+    """
     tilted, m = _tilted(terms)
     assert tilted.second is not None
     x, c, w = state.points, head_average(terms.layer), state.weights
     S = tilted.second
     square = jnp.sum(x * x, -1)[None] * jnp.trace(S, axis1=-2, axis2=-1) + jnp.einsum("ik,hikl,il->hi", x, S, x)
-    return noise_var / 8 * jnp.einsum("h,i,hi,hi->", c, w, m, square)
+    return jnp.einsum("h,h,i,hi,hi->", jnp.broadcast_to(noise_var, c.shape) / 8, c, w, m, square)

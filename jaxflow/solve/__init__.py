@@ -18,3 +18,4 @@ from jaxflow.solve.observe import Observe as Observe
 from jaxflow.solve.solution import Solution as Solution
 from jaxflow.solve.solution import Status as Status
 from jaxflow.solve.solve import solve as solve
+from jaxflow.solve.weights import sample_weights as sample_weights

@@ -7,7 +7,8 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import PyTree
 
-from jaxflow._typing import Real, Scalar
+from jaxflow._typing import PRNGKey, Real, Scalar
+from jaxflow.solve.methods import AbstractMethod
 from jaxflow.weights import AbstractSchedule, Layer
 
 
@@ -15,6 +16,19 @@ class AbstractFlow(eqx.Module):
     """ẏ = velocity(y; layer(t)). A state (a Cloud, a Gaussian) splits into what moves and what rests."""
 
     weights: eqx.AbstractVar[AbstractSchedule]
+
+    @property
+    def random(self) -> bool:
+        """Whether a run needs a key."""
+        return self.weights.random
+
+    def check_method(self, method: AbstractMethod) -> None:
+        """Raise InputError unless this method can integrate this flow; most flows take every method."""
+        return
+
+    def shake(self, y: PyTree, h: Real, key: PRNGKey) -> PyTree | None:
+        """The noise of the flow itself over one of Euler's steps, added before retraction; None where there is none."""
+        return None
 
     @abc.abstractmethod
     def check(self, state: Any) -> None:

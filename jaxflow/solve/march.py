@@ -18,6 +18,9 @@ from jaxflow.solve.methods import AbstractFixed
 from jaxflow.solve.observe import AbstractObservable
 from jaxflow.solve.solution import Saved, Status
 
+TOKENS = 0x746F6B65
+"""Names the stream of a flow's own noise: no step has this number, so that it never meets the noise of the weights."""
+
 
 @final
 class Carry(eqx.Module):
@@ -82,7 +85,7 @@ def march(
         h = jnp.where(alive, h, 0)
         schedule = flow.weights.piece(piece)
         noise = now.noise
-        after = flow.weights.advance(noise, h, None if key is None else jax.random.fold_in(key, index))
+        after = flow.weights.advance(noise, h, None if key is None else jax.random.fold_in(key, index), t)
         state = flow.join(now.y, now.rest)
 
         integrals = now.integrals
@@ -104,9 +107,13 @@ def march(
         left = flow.time_left(state, first_terms)
         for b_i, k_i in zip(method.b, ks):
             z = axpy(b_i * h, k_i, z)
-        y, integrals = z[0] if flow.retraction is None else flow.retraction(z[0]), z[1]
+        y, integrals = z
+        if key is not None:
+            shake = flow.shake(now.y, h, jax.random.fold_in(jax.random.fold_in(key, TOKENS), index))
+            y = y if shake is None else axpy(1, shake, y)
+        y = y if flow.retraction is None else flow.retraction(y)
         if flow.weights.random:
-            kick = observable.kick(flow, state, schedule, (noise, after), h, first_terms)
+            kick = observable.kick(flow, t, state, schedule, (noise, after), h, first_terms)
             integrals = integrals if kick is None else axpy(1, kick, integrals)
         return _accept(now, y, integrals, after, t, h, left)
 

@@ -36,8 +36,10 @@ class AbstractObservable(eqx.Module):
         """What a sudden change of layer adds to the integrals (structure of `rates`)."""
         return None
 
-    def kick(self, flow: Any, state: Any, schedule: Any, noise: tuple[Any, Any], h: Real, terms: Any) -> PyTree:
-        """What the random part of the weights' step from noise[0] to noise[1] adds to the integrals."""
+    def kick(
+        self, flow: Any, t: Real, state: Any, schedule: Any, noise: tuple[Any, Any], h: Real, terms: Any
+    ) -> PyTree:
+        """What the random part of the weights' step at t from noise[0] to noise[1] adds to the integrals."""
         return None
 
     def report(self, measured: PyTree, integrals: PyTree) -> PyTree:

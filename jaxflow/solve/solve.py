@@ -49,14 +49,14 @@ def solve(
         state: what it starts from (a Cloud, a Gaussian); single: use `jax.vmap` for ensembles.
         t0, t1: Python numbers; depth in units of one layer's time.
         method: `Euler()`, `Heun()`, `RK4()` step by `dt`; `Tsit5()`, `Dopri8()`, `Kvaerno5()` adapt to `rtol`, `atol`.
-            Default: with dt `RK4()` (`Euler()` for random weights), without dt `Tsit5()`.
+            Default: with dt `RK4()` (`Euler()` with noise), without dt `Tsit5()`.
         dt: largest step of a fixed method; stretches between layer changes and saved times get equal steps ≤ dt.
         rtol, atol: tolerances of an adaptive method (default 1e-8 in float64, 1e-5 in float32). The global error is
             usually 10 to 1000 times larger.
         save_every: fixed methods: save t0 and every so many steps. save_at: save exactly these times.
             Neither: save t0 and t1.
         observe: an observable such as `particles.balance`, or a function (t, state) -> pytree.
-        key: needed if the weights are random.
+        key: needed if the weights are random or noise moves the state.
         gradient: "reverse" (checkpointed), "forward" (for jvp, jacfwd) or "direct" (both, more memory); adaptive
             methods only, fixed ones differentiate either way.
         max_steps: of an adaptive method, for each piece of the schedule.
@@ -71,7 +71,7 @@ def solve(
     flow.check(state)
     check_same_dtype({"state": state, "weights": flow.weights})
     t0, t1 = _number(t0, "t0"), _number(t1, "t1")
-    method = _choose(method, dt, flow.weights.random)
+    method = _choose(method, dt, flow.random)
     edges = flow.weights.edges
     given = {"dt": dt, "rtol": rtol, "atol": atol, "save_every": save_every, "key": key}
     _check_options(method, flow, jax.tree.leaves(state)[0].dtype, longest=max(abs(t0), abs(t1)), given=given)
@@ -150,9 +150,9 @@ def _check_options(
     given: dict[str, Any],
 ) -> None:
     """Every option given must apply to this method and this flow."""
-    fixed, random = isinstance(method, AbstractFixed), flow.weights.random
+    fixed, random = isinstance(method, AbstractFixed), flow.random
     name = type(method).__name__
-    if random and not isinstance(method, Euler):
+    if flow.weights.random and not isinstance(method, Euler):
         raise InputError(
             "does not apply to random weights",
             where="method",
@@ -160,8 +160,10 @@ def _check_options(
             expected="Euler() with dt",
             fix="or draw one path first, weights.sample(key, ts), and solve along that with any method",
         )
+    flow.check_method(method)
     if random and given["key"] is None:
-        raise InputError("is needed: the weights are random", where="key", fix="pass key=jax.random.key(0)")
+        what = "the weights are random" if flow.weights.random else "noise moves the tokens"
+        raise InputError(f"is needed: {what}", where="key", fix="pass key=jax.random.key(0)")
     if not random and given["key"] is not None:
         raise InputError("does not apply: nothing here is random", where="key", fix="leave key out")
     alien = ("rtol", "atol") if fixed else ("dt", "save_every")

@@ -1,10 +1,12 @@
 """What moves the tokens: one layer, and how layers change with depth."""
 
+from jaxflow.weights.diffusion import Diffusion as Diffusion
 from jaxflow.weights.layer import Layer as Layer
 from jaxflow.weights.layer import make_layer as make_layer
 from jaxflow.weights.oscillating import Oscillating as Oscillating
 from jaxflow.weights.ou import OrnsteinUhlenbeck as OrnsteinUhlenbeck
 from jaxflow.weights.ou import random_heads as random_heads
+from jaxflow.weights.random import AbstractRandom as AbstractRandom
 from jaxflow.weights.schedules import AbstractSchedule as AbstractSchedule
 from jaxflow.weights.schedules import Constant as Constant
 from jaxflow.weights.schedules import Function as Function

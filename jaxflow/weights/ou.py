@@ -8,29 +8,22 @@ dW_sym = √dt (Z + Zᵀ)/2 with Z iid N(0,1). The transition over any time h is
 from typing import Any, final
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxflow._checks import as_float, check_positive, check_same_dtype, check_shape, check_symmetric
 from jaxflow._typing import PRNGKey, Real
 from jaxflow.weights.layer import Layer, make_layer
-from jaxflow.weights.schedules import AbstractSchedule, Sampled
-
-
-def _symmetric_normal(key: PRNGKey, shape: tuple[int, ...], dtype: Any) -> Array:
-    """(Z + Zᵀ)/2."""
-    Z = jax.random.normal(key, shape, dtype)
-    return (Z + jnp.swapaxes(Z, -1, -2)) / 2
+from jaxflow.weights.random import AbstractRandom, symmetric_normal
 
 
 def random_heads(key: PRNGKey, *, heads: int, dim: int, dtype: Any = None) -> Float[Array, "h d d"]:
     """D(0) = Z + Zᵀ, Z iid N(0,1): the initial heads of arXiv:2605.18870, §5."""
-    return 2 * _symmetric_normal(key, (heads, dim, dim), dtype or jnp.result_type(float))
+    return 2 * symmetric_normal(key, (heads, dim, dim), dtype or jnp.result_type(float))
 
 
 @final
-class OrnsteinUhlenbeck(AbstractSchedule):
+class OrnsteinUhlenbeck(AbstractRandom):
     """Heads pulled towards `mean` and shaken by symmetric noise; sampled exactly on any time grid.
 
     Args:
@@ -47,8 +40,6 @@ class OrnsteinUhlenbeck(AbstractSchedule):
     noise_var: Float[Array, ""]
     edges: tuple[float, ...] = eqx.field(static=True)
 
-    random = True
-
     def __init__(
         self, *, initial: Any, mean: Any, noise_var: Any = 2.0, A: Any = None, b: Any = None, mass: Any = None
     ):
@@ -63,42 +54,19 @@ class OrnsteinUhlenbeck(AbstractSchedule):
         check_same_dtype({"initial": self.initial, "mean": self.mean})
         self.edges = ()
 
-    def begin(self, key: PRNGKey | None) -> Float[Array, "h d d"]:
-        assert self.initial.B is not None
-        return self.initial.B
-
     def drift(self, t: Real, state: Any = None) -> Float[Array, "h d d"]:
         """D̄ − D."""
         return self.mean - (self.begin(None) if state is None else state)
 
-    def advance(self, state: Float[Array, "h d d"], h: Real, key: PRNGKey | None) -> Float[Array, "h d d"]:
+    def amplitude(self, t: Real, state: Any = None) -> Float[Array, ""]:
+        """σ."""
+        return jnp.sqrt(self.noise_var)
+
+    def advance(
+        self, state: Float[Array, "h d d"], h: Real, key: PRNGKey | None, t: Real = 0.0
+    ) -> Float[Array, "h d d"]:
+        """Drawn from the exact transition."""
         assert key is not None
-        S = _symmetric_normal(key, state.shape, state.dtype)
+        S = symmetric_normal(key, state.shape, state.dtype)
         spread = jnp.sqrt(-self.noise_var / 2 * jnp.expm1(-2 * jnp.asarray(h, state.dtype)))
         return self.mean + jnp.exp(-jnp.asarray(h, state.dtype)) * (state - self.mean) + spread * S
-
-    def at(self, t: Real, state: Any = None) -> Layer:
-        """The layer whose heads are `state` (the random state of a running solve; at t = 0 the initial heads)."""
-        D = self.begin(None) if state is None else state
-        return eqx.tree_at(lambda layer: (layer.B, layer.V), self.initial, (D, D))
-
-    def piece(self, i: Any) -> "OrnsteinUhlenbeck":
-        return self
-
-    def sample(self, key: PRNGKey, ts: Float[Array, " m"]) -> Sampled:
-        """One exact path on increasing times ts (ts[0] is the time of `initial`), as a deterministic schedule.
-
-        Step i uses `fold_in(key, i)`, as a fixed-step solve with the same key does.
-        """
-        ts = as_float(ts, "ts")
-
-        def step(D: Array, k: tuple[Array, Array]) -> tuple[Array, Array]:
-            i, h = k
-            D = self.advance(D, h, jax.random.fold_in(key, i))
-            return D, D
-
-        D0 = self.begin(None)
-        _, Ds = jax.lax.scan(step, D0, (jnp.arange(ts.shape[0] - 1), jnp.diff(ts)))
-        D = jnp.concatenate([D0[None], Ds])
-        layers = jax.tree.map(lambda x: jnp.broadcast_to(x, (ts.shape[0], *x.shape)), self.initial)
-        return Sampled(ts=ts, layers=eqx.tree_at(lambda layer: (layer.B, layer.V), layers, (D, D)))

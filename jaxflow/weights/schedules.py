@@ -45,8 +45,8 @@ class AbstractSchedule(eqx.Module):
         """The random state at t = 0."""
 
     @abc.abstractmethod
-    def advance(self, state: Any, h: Real, key: PRNGKey | None) -> Any:
-        """The random state h later, drawn from its exact transition."""
+    def advance(self, state: Any, h: Real, key: PRNGKey | None, t: Real = 0.0) -> Any:
+        """The random state at t + h, given that at t."""
 
 
 class AbstractDeterministic(AbstractSchedule):
@@ -61,7 +61,7 @@ class AbstractDeterministic(AbstractSchedule):
     def begin(self, key: PRNGKey | None) -> None:
         return None
 
-    def advance(self, state: None, h: Real, key: PRNGKey | None) -> None:
+    def advance(self, state: None, h: Real, key: PRNGKey | None, t: Real = 0.0) -> None:
         return None
 
 

@@ -213,6 +213,26 @@ BAD_FLOWS = [
     ({"A": EYE}, {"direction": "ascend"}, ["flow.direction", "does not apply", "no heads"]),
     ({"B": EYE, "V": EYE}, {"law": "steepest"}, ["flow.law", "tied"]),
     ({"A": EYE}, {"causal": True}, ["flow.causal", "does not apply"]),
+    ({"A": EYE}, {"law": "hardmax"}, ["flow.law", "does not apply", "no heads"]),
+    ({"D": EYE}, {"normalization": "pre"}, ["flow.normalization", "leave the sphere", 'flow.geometry = "euclidean"']),
+    ({"D": EYE}, {"normalization": "peri"}, ["flow.normalization", "leave the sphere"]),
+    (
+        {"D": EYE},
+        {"normalization": "post", "geometry": "euclidean"},
+        ["flow.normalization", "keeps tokens on the sphere", 'flow.geometry = "sphere"'],
+    ),
+    ({"D": EYE}, {"normalization": "past"}, ["flow.normalization", "one of peri, post, pre"]),
+    (
+        {"D": EYE},
+        {"normalization": "pre", "geometry": "euclidean", "law": "steepest"},
+        ["flow.law", "not normalised"],
+    ),
+    (
+        {"D": EYE, "A": EYE},
+        {"normalization": "peri", "geometry": "euclidean"},
+        ["flow.normalization", "own norm", "remove A and b"],
+    ),
+    ({"D": EYE}, {"kappa": 0}, ["flow.kappa", "> 0"]),
     ({"D": EYE}, {"law": "steep"}, ["flow.law", "did you mean steepest?"]),
     ({"D": EYE}, {"causal": 1}, ["flow.causal", "true or false"]),
 ]
@@ -223,6 +243,37 @@ def test_bad_flows_are_refused(config, tmp_path, heads, flow, words):
     tokens = {"kind": "uniform", "n": 4, "dim": 2}
     data = config("particles", tokens=tokens, weights={"kind": "constant", **heads}, flow=flow)
     refused(data, tmp_path, *words)
+
+
+BAD_METHODS = [
+    ({"law": "hardmax"}, {"t1": 1}, ["solve.method", "jumps", "got: tsit5", "euler, heun, rk4"]),
+    ({"law": "hardmax"}, {"t1": 1, "method": "dopri8"}, ["solve.method", "jumps"]),
+    ({"kappa": 2}, {"t1": 1, "dt": 0.1, "method": "rk4"}, ["solve.method", "noisy tokens", "expected: euler"]),
+    ({"kappa": 2}, {"t1": 1, "method": "tsit5"}, ["solve.method", "noisy tokens"]),
+    ({"kappa": 2}, {"t1": 1}, ["solve.dt", "needs their length"]),
+]
+
+
+@pytest.mark.parametrize(("flow", "solve", "words"), BAD_METHODS)
+def test_methods_that_a_flow_cannot_take_are_refused(config, tmp_path, flow, solve, words):
+    refused(config("particles", flow=flow, solve=solve), tmp_path, *words)
+
+
+def test_tokens_at_zero_have_no_direction(config, tmp_path):
+    tokens = {"kind": "explicit", "points": [[1, 0, 0], [0, 0, 0]]}
+    for placement in ("pre", "peri"):
+        flow = {"geometry": "euclidean", "normalization": placement}
+        refused(config("particles", tokens=tokens, flow=flow), tmp_path, "tokens.points[1]", "no direction", placement)
+    build(config("particles", tokens=tokens, flow={"geometry": "euclidean"}), folder=tmp_path)
+
+
+def test_flows_of_tokens_load_with_their_options(config, tmp_path):
+    noisy = build(config("particles", flow={"kappa": 2}), folder=tmp_path)
+    assert (noisy.flow.kappa, noisy.solve.method) == (2.0, "euler")
+    hard = build(config("particles", flow={"law": "hardmax", "normalization": "post"}), folder=tmp_path)
+    assert (hard.flow.law, hard.solve.method) == ("hardmax", "rk4")
+    (tmp_path / "again.toml").write_text(resolved(noisy), encoding="utf-8")
+    assert load(tmp_path / "again.toml") == noisy
 
 
 BAD_STEERS = [

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import scipy.linalg
@@ -10,10 +11,11 @@ import scipy.optimize
 
 from jaxflow.experiments import prepare
 from jaxflow.experiments.engine import Interrupted, execute
-from jaxflow.experiments.load import load
+from jaxflow.experiments.load import build, load
 from jaxflow.experiments.report import Quiet
 from jaxflow.experiments.request import new_run, resumed_run
 from jaxflow.io.arrays import load_arrays
+from jaxflow.solve import solve
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SMALL = ["tokens.n=16", "weights.heads=2", "paths=2", "solve.t1=0.2", "solve.dt=0.01", "solve.save_every=2"]
@@ -89,6 +91,37 @@ dt = 0.1
     assert summary["status"] == "done"
     assert summary["energy_final"] is None
     assert summary["max_norm_error"] is None
+
+
+OPTIONS = {
+    "hardmax": ({"law": "hardmax"}, None),
+    "pre": ({"normalization": "pre", "geometry": "euclidean"}, None),
+    "peri": ({"normalization": "peri", "geometry": "euclidean"}, None),
+    "noise": ({"kappa": 4.0}, {"t1": 0.4, "dt": 0.1, "save_every": 2}),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_of_a_flow_of_tokens_reaches_the_run(option, config, tmp_path):
+    """The tokens of a run are those of the library's own call."""
+    flow, steps = OPTIONS[option]
+    weights = {"kind": "constant", "D": [[1, 0.2, 0], [0.2, 0.5, 0], [0, 0, 0.3]]}
+    steps = steps or {"t1": 0.4, "dt": 0.1}
+    experiment = build(config("particles", paths=2, weights=weights, flow=flow, solve=steps), folder=tmp_path)
+    job = prepare(experiment, folder=tmp_path, precision="float64")
+    state = job.begin()
+    while True:
+        state, progress = job.advance(state)
+        if progress.done == progress.total:
+            break
+    assert job.finish(state).summary["energy_final"] is None
+    e = job.ensemble
+    options = dict(e.options)
+    if option == "noise":
+        options["key"] = e.keys[1]
+    single = solve(*jax.tree.map(lambda x: x[1], (e.flows, e.clouds)), **options)
+    np.testing.assert_allclose(job.finish(state).arrays["final_points"][1], single.final.points, atol=1e-12)
+    assert np.abs(np.asarray(single.final.points) - np.asarray(e.clouds.points[1])).max() > 0.05
 
 
 def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, monkeypatch):

@@ -26,12 +26,12 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
             d = check_tokens(experiment.tokens, experiment.flow, folder=folder, precision=precision)
             check_weights(experiment.weights, d, "the tokens")
             check_flow(experiment.flow, experiment.weights)
-            check_solve(experiment.solve, experiment.weights)
+            check_solve(experiment.solve, experiment.weights, experiment.flow)
         case Moments():
             d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
             check_weights(experiment.weights, d, "the start")
             check_direction(experiment.flow, experiment.weights)
-            check_solve(experiment.solve, experiment.weights)
+            check_solve(experiment.solve, experiment.weights, experiment.flow)
         case Steer():
             _check_ends(experiment, folder=folder, precision=precision)
             check_control(experiment.control)

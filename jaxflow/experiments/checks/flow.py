@@ -3,7 +3,7 @@
 from jaxflow.errors import InputError
 from jaxflow.experiments.checks.options import refuse_given
 from jaxflow.experiments.schema.flow import Flow, MomentFlow
-from jaxflow.experiments.schema.weights import Weights, attention_of
+from jaxflow.experiments.schema.weights import Piecewise, Weights, attention_of
 
 WITHOUT = {"free": "free heads B, V carry their own sign", "none": "the weights have no heads"}
 
@@ -24,8 +24,9 @@ def check_flow(flow: Flow, weights: Weights) -> None:
             f"the steepest law descends the energy of tied heads, and {WITHOUT[attention]}",
             where="flow.law",
             got=flow.law,
-            expected="softmax or unnormalized, or tied heads `D`",
+            expected="softmax, unnormalized or hardmax, or tied heads `D`",
         )
+    _check_normalization(flow, weights)
     if attention == "none":
         unused = {"law": "softmax", "causal": False, "kernel": "auto"}
         for key, default in unused.items():
@@ -37,3 +38,34 @@ def check_flow(flow: Flow, weights: Weights) -> None:
                     expected="no such key here",
                     fix=f"remove flow.{key}",
                 )
+
+
+def _check_normalization(flow: Flow, weights: Weights) -> None:
+    placement = flow.normalization
+    if placement is None:
+        return
+    geometry = "sphere" if placement == "post" else "euclidean"
+    if flow.geometry != geometry:
+        raise InputError(
+            "keeps tokens on the sphere" if placement == "post" else "lets tokens leave the sphere",
+            where="flow.normalization",
+            got=f"{placement} with {flow.geometry} geometry",
+            expected=f'flow.geometry = "{geometry}"',
+        )
+    if placement != "post" and flow.law == "steepest":
+        raise InputError(
+            "the steepest law descends an energy of tokens that are not normalised",
+            where="flow.law",
+            got=f"{flow.law} with normalization = {placement}",
+            expected="softmax, unnormalized or hardmax",
+        )
+    layers = weights.segments if isinstance(weights, Piecewise) else [weights]
+    feeds = any(layer.A is not None or layer.b is not None for layer in layers)
+    if placement == "peri" and (feeds or attention_of(weights) == "none"):
+        raise InputError(
+            "peri divides attention by its own norm, and has no rule for feed-forward",
+            where="flow.normalization",
+            got="peri with `A` or `b`",
+            expected="heads alone",
+            fix='remove A and b, or take "pre"',
+        )

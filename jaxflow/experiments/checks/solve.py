@@ -5,6 +5,7 @@ from itertools import pairwise
 from jaxflow.errors import InputError
 from jaxflow.experiments.checks.options import refuse_given
 from jaxflow.experiments.defaults import method_of
+from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.solve import FIXED, Solve
 from jaxflow.experiments.schema.weights import OrnsteinUhlenbeck, Piecewise, Weights
 
@@ -12,9 +13,9 @@ from jaxflow.experiments.schema.weights import OrnsteinUhlenbeck, Piecewise, Wei
 ROUNDING = 1e-9
 
 
-def check_solve(solve: Solve, weights: Weights) -> None:
-    """Check `[solve]`, and that the weights last as long as the run."""
-    method = method_of(solve, weights)
+def check_solve(solve: Solve, weights: Weights, flow: Flow | MomentFlow) -> None:
+    """Check `[solve]`, that its method can follow this flow, and that the weights last as long as the run."""
+    method = method_of(solve, weights, flow)
     if isinstance(weights, OrnsteinUhlenbeck) and method != "euler":
         raise InputError(
             "Ornstein–Uhlenbeck weights are a diffusion path, too rough for a higher-order method",
@@ -22,6 +23,8 @@ def check_solve(solve: Solve, weights: Weights) -> None:
             got=method,
             expected="euler",
         )
+    if isinstance(flow, Flow):
+        _check_tokens_method(flow, method)
     if method in FIXED:
         _check_fixed(solve, method)
     else:
@@ -37,6 +40,24 @@ def check_solve(solve: Solve, weights: Weights) -> None:
         _check_times(solve.save_at, solve.t1)
     if isinstance(weights, Piecewise):
         _check_duration(weights, solve.t1)
+
+
+def _check_tokens_method(flow: Flow, method: str) -> None:
+    if flow.kappa is not None and method != "euler":
+        raise InputError(
+            "noisy tokens are diffusion paths, too rough for a higher-order method",
+            where="solve.method",
+            got=method,
+            expected="euler",
+            fix="or remove flow.kappa",
+        )
+    if flow.law == "hardmax" and method not in FIXED:
+        raise InputError(
+            "the velocity of the hardmax law jumps, and no step meets a tolerance across a jump",
+            where="solve.method",
+            got=method,
+            expected=f"{', '.join(FIXED)}, with solve.dt",
+        )
 
 
 def _check_fixed(solve: Solve, method: str) -> None:

@@ -34,6 +34,8 @@ def check_tokens(tokens: Tokens, flow: Flow, *, folder: Path, precision: str) ->
         _check_equiangular(tokens)
     if flow.geometry == "sphere":
         _check_sphere(tokens, d, folder=folder, precision=precision)
+    if flow.normalization in ("pre", "peri") and isinstance(tokens, Explicit):
+        _check_directions(tokens, flow, folder=folder, precision=precision)
     return d
 
 
@@ -116,3 +118,16 @@ def _check_sphere(tokens: Tokens, d: int, *, folder: Path, precision: str) -> No
                 expected="length 1",
                 fix='divide the points by their lengths, or set flow.geometry = "euclidean"',
             )
+
+
+def _check_directions(tokens: Explicit, flow: Flow, *, folder: Path, precision: str) -> None:
+    points = explicit_points(tokens, folder=folder, precision=precision)
+    at_zero = np.flatnonzero(~np.any(points, axis=1))
+    if at_zero.size:
+        raise InputError(
+            "a token at 0 has no direction to normalise",
+            where=f"tokens.points[{at_zero[0]}]",
+            got="zeros",
+            expected="a point away from 0",
+            fix=f'move it, or do without flow.normalization = "{flow.normalization}"',
+        )
