@@ -20,11 +20,13 @@ def configure(
     platform: Literal["cpu", "gpu", "tpu"] | None = None,
     precision: Literal["float64", "float32"] = "float64",
     cache: bool = True,
+    cpu_devices: int | None = None,
 ) -> None:
     """Choose device and precision for this process. Call before the first computation.
 
     Matrix products run at "highest" precision (the default on GPUs, TF32, inflates the number of adaptive
     steps). `cache` keeps compiled programs on disk, in `$JAX_COMPILATION_CACHE_DIR` or the user's cache folder.
+    `cpu_devices` splits the CPU into so many devices, for `gaussian.ensemble(..., devices=jax.devices())`.
 
     Raises:
         InputError: the platform is not available here.
@@ -36,6 +38,8 @@ def configure(
 
     if platform is not None:
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
+    if cpu_devices is not None:
+        jax.config.update("jax_num_cpu_devices", cpu_devices)
     jax.config.update("jax_enable_x64", precision == "float64")
     jax.config.update("jax_default_matmul_precision", "highest")
     if cache:

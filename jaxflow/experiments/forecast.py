@@ -11,8 +11,8 @@ from jaxflow.weights import Constant
 
 
 def forecast(flow: MomentFlow, start: Gaussian) -> dict[str, Any]:
-    """`forecast`, `forecast_mean`, `forecast_reason` and bounds of the blow-up time; nothing where no verdict is offered
-    (layers that change, more than a few dimensions, float32)."""
+    """`forecast`, `forecast_mean`, `forecast_reason` and bounds of the blow-up time; nothing where no verdict is
+    offered (layers that change, more than 24 dimensions, float32)."""
     if not isinstance(flow.weights, Constant) or start.dim > LARGEST or start.factor.dtype != np.float64:
         return {}
     layer = flow.weights.layer

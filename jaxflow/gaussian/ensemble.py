@@ -1,16 +1,18 @@
 """Thousands of Gaussians under layers of their own, faster than a vmap: equation (1.1) on lanes.
 
-Y = [L | μ] moves by Ẏ = KY + [0 | Vμ + b], K = A + Σ_h c_hV_hΣB_h, Σ = LLᵀ. Matrices of a few rows are multiplied
-lane by lane with the systems as the last, contiguous axis; larger ones by batched products. Blocks of systems that fit
-the cache are solved one after the other, each system with steps of its own.
+L̇ = KL, μ̇ = (K + ΣcV)μ + b, K = A + Σ_h c_hV_hΣB_h, Σ = LLᵀ. Matrices of a few rows are multiplied lane by lane with the
+systems as the last, contiguous axis; larger ones by batched products. Blocks of systems are solved one after the other,
+each system with steps of its own.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from jaxflow._checks import check_positive, check_same_dtype
@@ -60,6 +62,7 @@ def ensemble(
     atol: float | None = None,
     max_steps: int = 2048,
     block: int | None = None,
+    devices: Sequence[jax.Device] | None = None,
 ) -> Ensemble:
     """Move N Gaussians from t0 to t1, each under its own layer or layers.
 
@@ -76,6 +79,9 @@ def ensemble(
         rtol, atol: default 1e-8 in float64, 1e-5 in float32, for each system separately.
         max_steps: for each piece of the schedule.
         block: systems solved side by side; default chosen by d and device.
+        devices: spread the systems over these, which then work without a word to each other; default: where the
+            arrays are. Also the way to use every core of a CPU: `jf.runtime.configure(cpu_devices=2)`, then
+            `devices=jax.devices()`.
 
     Returns:
         An Ensemble. Blow-up of one system does not disturb the others.
@@ -91,7 +97,7 @@ def ensemble(
     on.tableau(method)
     check_same_dtype({"starts": starts, "weights": weights})
     layers, edges = _pieces(weights, float(t0), float(t1))
-    N, d, r = _check_batch(layers, starts)
+    N, d = _check_batch(layers, starts)
     dtype = starts.factor.dtype
     tolerance = 1e-8 if dtype == jnp.float64 else 1e-5
     rtol, atol = (tolerance if x is None else x for x in (rtol, atol))
@@ -99,43 +105,58 @@ def ensemble(
     check_positive(atol, "atol")
     parts = jax.vmap(jax.vmap(lambda layer: parts_of(layer, direction)))(layers)
     axis = -1 if d <= LANES_LAST else 0
-    block = min(N, _block(d, N) if block is None else block)
+    spread = 1 if devices is None else len(devices)
+    block = min(-(-N // spread), _block(d, N, spread) if block is None else block)
     horizon = BLOW_UP_HORIZON * (t1 - t0)
 
-    Y = jnp.concatenate([starts.factor, starts.mean[..., None]], -1)
-    blocks = -(-N // block)
-    # A block takes as many rounds as its slowest system, and the first speed ‖K‖ foretells who is slow. Blocks are filled
-    # up with copies of the last system, whose results are dropped.
-    order = jnp.argsort(_first_speed(Y, Parts(*(x[0] for x in parts)), r))
-    fill = order[np.minimum(np.arange(blocks * block), N - 1)].reshape(blocks, block)
+    y = (starts.factor, starts.mean[..., None])
+    blocks = -(-N // (block * spread)) * spread
+    # A block takes as many rounds as its slowest system, and the first speed ‖K‖ foretells who is slow. Blocks are
+    # filled up with copies of the last system, whose results are dropped.
+    order = jnp.argsort(_first_speed(starts.factor, Parts(*(x[0] for x in parts))))
+    # Blocks are dealt to the devices in turn, so that each gets slow and fast ones.
+    place = np.arange(blocks * block).reshape(blocks // spread, spread, block).swapaxes(0, 1).ravel()
+    fill = order[np.minimum(place, N - 1)].reshape(blocks, block)
 
-    def one(rows: tuple[Array, Parts]) -> on.Lanes:
-        Y, parts = rows
-        lanes, t_end = on.begin_lanes(jnp.moveaxis(Y, 0, axis), axis, t0), jnp.full(block, t0, dtype)
+    def one(rows: tuple[tuple[Array, Array], Parts]) -> on.Lanes:
+        y, parts = rows
+        y = _pack(*(jnp.moveaxis(x, 0, axis) for x in y), axis)
+        lanes, t_end = on.begin_lanes(y, axis, t0), jnp.full(block, t0, dtype)
         for i, end in enumerate(edges[1:]):
             plan = on.Plan(method, axis, end, rtol, atol, max_steps, horizon)
             args = _matrices(Parts(*(x[:, i] for x in parts)), axis)
             # Only lanes that reached the end of the last layer go on.
             code = jnp.where(lanes.code == on.DONE, on.RUNNING, STUCK) if i else lanes.code
             code = jnp.where((lanes.code == on.BLOW_UP) | (lanes.code == on.NONFINITE), lanes.code, code)
-            right, left = _Right(axis, r), _Left(axis, r, horizon)
+            right, left = _Right(axis), _Left(axis, horizon)
             lanes = on.run_lanes(right, left, plan, lanes._replace(code=code), args)
             fresh = (code == on.RUNNING) & (lanes.code == on.BLOW_UP)
             remaining = left(lanes.y, right(lanes.y, args), args)
             t_end = jnp.where(code == on.RUNNING, lanes.t + jnp.where(fresh, remaining, 0), t_end)
-        return lanes._replace(y=jnp.moveaxis(lanes.y, axis, 0), t=t_end)
+        y = tuple(jnp.moveaxis(x, axis, 0) for x in _unpack(lanes.y, axis))
+        return lanes._replace(y=y, t=t_end)
 
-    rows = jax.tree.map(lambda x: x[fill], (Y, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), parts)))
-    lanes = (
-        jax.lax.map(one, rows)
-        if blocks > 1
-        else jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], rows)))
-    )
-    back = jnp.argsort(order)
+    rows = jax.tree.map(lambda x: x[fill], (y, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), parts)))
+    lanes = _blockwise(one, devices)(rows)
+    back = jnp.asarray(np.argsort(place))[jnp.argsort(order)]
     lanes = jax.tree.map(lambda x: x.reshape(blocks * block, *x.shape[2:])[back], lanes)
-    final = Gaussian(lanes.y[..., r], lanes.y[..., :r])
+    final = Gaussian(lanes.y[1][..., 0], lanes.y[0])
     last = jax.tree.map(lambda x: x[-1], layers)
     return Ensemble(final, jax.vmap(_status)(lanes.code), lanes.t, _kappa(last, final), lanes.steps, lanes.rejected)
+
+
+def _blockwise(one: Callable[[Any], on.Lanes], devices: Sequence[jax.Device] | None) -> Callable[[Any], on.Lanes]:
+    """`one`, mapped over the leading axis one block after the other, on every device its share."""
+
+    def several(rows: Any) -> on.Lanes:
+        if jax.tree.leaves(rows)[0].shape[0] == 1:
+            return jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], rows)))
+        return jax.lax.map(one, rows)
+
+    if devices is None or len(devices) == 1:
+        return several
+    mesh, over = Mesh(np.array(devices), ("systems",)), PartitionSpec("systems")
+    return jax.shard_map(several, mesh=mesh, in_specs=over, out_specs=over, check_vma=False)
 
 
 STUCK = 4
@@ -170,9 +191,8 @@ def _product(X: Array, Y: Array, axis: int) -> Array:
     return jnp.sum(X[:, :, None] * Y[None], axis=1)
 
 
-def _attention(y: Array, m: _Matrices, axis: int, r: int) -> tuple[Array, Array]:
+def _attention(L: Array, m: _Matrices, axis: int) -> tuple[Array, Array]:
     """Σ = LLᵀ and Q = Σ_h c_hV_hΣB_h."""
-    L = y[:, :r] if axis else y[:, :, :r]
     Sigma = _product(L, jnp.swapaxes(L, 0, 1) if axis else jnp.swapaxes(L, 1, 2), axis)
     if m.B.shape[1 if axis else 2] == 0:
         return Sigma, jnp.zeros_like(Sigma)
@@ -190,48 +210,53 @@ def _attention(y: Array, m: _Matrices, axis: int, r: int) -> tuple[Array, Array]
     return Sigma, _product(m.V, SB, axis)
 
 
+def _pack(L: Array, mu: Array, axis: int) -> Any:
+    """The state on lanes: one array [L | μ] where kernels are small and few count, two where copies do."""
+    return jnp.concatenate([L, mu], 1) if axis else (L, mu)
+
+
+def _unpack(y: Any, axis: int) -> tuple[Array, Array]:
+    """L and μ as a column."""
+    return (y[:, :-1], y[:, -1:]) if axis else y
+
+
 class _Right(NamedTuple):
-    """Ẏ = KY + [0 | (ΣcV)μ + b]."""
+    """L̇ = KL, μ̇ = (K + ΣcV)μ + b."""
 
     axis: int
-    r: int
 
-    def __call__(self, y: Array, m: _Matrices) -> Array:
-        axis, r = self
-        _, Q = _attention(y, m, axis, r)
-        KY = _product(m.A + Q, y, axis)
-        columns = 1 if axis else 2
-        mu = y[:, r:] if axis else y[:, :, r:]
-        shift = _product(m.total, mu, axis) + m.b
-        L, last = jnp.split(KY, [r], columns)
-        return jnp.concatenate([L, last + shift], columns)
+    def __call__(self, y: Any, m: _Matrices) -> Any:
+        L, mu = _unpack(y, self.axis)
+        K = m.A + _attention(L, m, self.axis)[1]
+        columns = 1 if self.axis else 2
+        dmu = jnp.sum((K + m.total) * jnp.swapaxes(mu, columns - 1, columns), axis=columns, keepdims=True) + m.b
+        return _pack(_product(K, L, self.axis), dmu, self.axis)
 
 
 class _Left(NamedTuple):
     """tr Σ / (2 tr QΣ), as in MomentFlow.time_left, worked out only where Σ grows so fast that it matters."""
 
     axis: int
-    r: int
     horizon: float
 
-    def __call__(self, y: Array, dy: Array, m: _Matrices) -> Array:
+    def __call__(self, y: Any, dy: Any, m: _Matrices) -> Array:
         rows = (0, 1) if self.axis else (1, 2)
-        L, dL = (x[:, : self.r] if self.axis else x[:, :, : self.r] for x in (y, dy))
+        (L, _), (dL, _) = _unpack(y, self.axis), _unpack(dy, self.axis)
         size = jnp.sum(L * L, axis=rows)
         fast = 2 * jnp.sum(L * dL, axis=rows) > 0.1 * size / self.horizon
 
         def precise(_: None) -> Array:
-            Sigma, Q = _attention(y, m, self.axis, self.r)
+            Sigma, Q = _attention(L, m, self.axis)
             growth = 2 * jnp.sum(Q * Sigma, axis=rows)
             return jnp.where(growth > 0, size / jnp.where(growth > 0, growth, 1), jnp.inf)
 
         return jax.lax.cond(jnp.any(fast), precise, lambda _: jnp.full_like(size, jnp.inf), None)
 
 
-def _first_speed(Y: Array, parts: Parts, r: int) -> Array:
+def _first_speed(L: Array, parts: Parts) -> Array:
     """‖A + Q‖ at the start, for every system."""
     m = _matrices(parts, 0)
-    return jnp.linalg.norm(m.A + _attention(Y, m, 0, r)[1], axis=(1, 2))
+    return jnp.linalg.norm(m.A + _attention(L, m, 0)[1], axis=(1, 2))
 
 
 def _status(code: Array) -> Any:
@@ -247,11 +272,14 @@ def _kappa(layers: Layer, final: Gaussian) -> Array:
     return jnp.max(jnp.linalg.svd(jnp.einsum("nir,nhij,njs->nhrs", L, B, L), compute_uv=False), axis=(1, 2))
 
 
-def _block(d: int, N: int) -> int:
-    """Systems side by side: on a CPU what stays in the cache, elsewhere all."""
+def _block(d: int, N: int, spread: int) -> int:
+    """Systems side by side. On a CPU: what stays in the cache; for larger matrices on a single device, enough for its
+    products to use several cores. Elsewhere all."""
     if jax.default_backend() != "cpu":
         return N
-    return 32 if d <= LANES_LAST else max(1, 4096 // d**2)
+    if d <= LANES_LAST:
+        return 32
+    return max(1, min(256, 2**18 // d**2)) if spread == 1 else max(1, min(32, 2**13 // d**2))
 
 
 def _pieces(weights: AbstractSchedule | Layer, t0: float, t1: float) -> tuple[Layer, tuple[float, ...]]:
@@ -281,8 +309,8 @@ def _pieces(weights: AbstractSchedule | Layer, t0: float, t1: float) -> tuple[La
     )
 
 
-def _check_batch(layers: Layer, starts: Gaussian) -> tuple[int, int, int]:
-    """(N, d, r)."""
+def _check_batch(layers: Layer, starts: Gaussian) -> tuple[int, int]:
+    """(N, d)."""
     if starts.mean.ndim != 2:
         raise InputError(
             "must have one leading axis over systems", where="starts.mean", got=starts.mean.shape, expected="(N, d)",
@@ -299,4 +327,4 @@ def _check_batch(layers: Layer, starts: Gaussian) -> tuple[int, int, int]:
             )  # fmt: skip
     if layers.dim != d:
         raise InputError("lives in another dimension than the weights", where="starts", got=d, expected=f"{layers.dim}")
-    return N, d, starts.rank
+    return N, d

@@ -1,6 +1,6 @@
 """Many small systems at once, each with its own adaptive steps: an embedded Runge–Kutta method on lanes.
 
-A batch of tiny matrix products is slow one by one and fast side by side. Here the state is one array with a lane axis,
+A batch of tiny matrix products is slow one by one and fast side by side. Here every array of the state has a lane axis,
 first or last as suits the products, and every lane has its own time, step and verdict; finished lanes stand still.
 Reverse-mode derivatives replay the accepted steps (discrete adjoint, step sizes held fixed).
 """
@@ -21,11 +21,14 @@ from jaxflow.solve.methods import AbstractMethod, Dopri8, Tsit5
 RUNNING, DONE, BLOW_UP, NONFINITE = 0, 1, 2, 3
 SAFETY, SHRINK, GROW = 0.9, 0.2, 10.0
 
-Right = Callable[[Array, PyTree], Array]
-"""(y, args) -> ẏ; both have the lane axis, the layer is constant."""
+SEGMENT = 64
+"""Rounds whose states a derivative keeps at once; of all others only every 64th is kept, and they are run again."""
 
-Left = Callable[[Array, Array, PyTree], Array]
-"""(y, ẏ, args) -> the time left before blow-up."""
+Right = Callable[[PyTree, PyTree], PyTree]
+"""(y, args) -> ẏ; all have the lane axis, the layer is constant."""
+
+Left = Callable[[PyTree, PyTree, PyTree], Array]
+"""(y, ẏ, args) -> the time left before blow-up, (n,); inf where none is in sight."""
 
 
 class Plan(NamedTuple):
@@ -46,7 +49,7 @@ class Plan(NamedTuple):
 class Lanes(NamedTuple):
     """Lanes on their way: state y, time t, next step h, verdict, and counts of steps taken and rejected."""
 
-    y: Array
+    y: PyTree
     t: Float[Array, " n"]
     h: Float[Array, " n"]
     code: Int[Array, " n"]
@@ -59,7 +62,7 @@ def run_lanes(right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree) 
 
     Args:
         right: the velocity.
-        left: (y, ẏ, args) -> estimate of the time until blow-up, (n,); inf where none is in sight.
+        left: the time left before blow-up.
         plan: see `Plan`.
         lanes: from `begin_lanes`, or from a run before this one.
         args: what `right` depends on, with the lane axis.
@@ -70,16 +73,17 @@ def run_lanes(right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree) 
     return _run(right, left, plan, lanes, args)  # pyright: ignore[reportReturnType]
 
 
+def begin_lanes(y: PyTree, axis: int, t0: float) -> Lanes:
+    """Lanes at t0. The first step is chosen when they start to run (h = 0 says so)."""
+    leaf = jax.tree.leaves(y)[0]
+    t, zero = jnp.full(leaf.shape[axis], t0, leaf.dtype), jnp.zeros(leaf.shape[axis], int)
+    return Lanes(y, t, jnp.zeros_like(t), zero + RUNNING, zero, zero)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def _run(right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree) -> Lanes:
-    return _advance(right, left, plan, lanes, args, None)[0]
-
-
-def begin_lanes(y: Array, axis: int, t0: float) -> Lanes:
-    """Lanes at t0. The first step is chosen when they start to run (h = 0 says so)."""
-    n = y.shape[axis]
-    t, zero = jnp.full(n, t0, y.dtype), jnp.zeros(n, int)
-    return Lanes(y, t, jnp.zeros_like(t), zero + RUNNING, zero, zero)
+    lanes = lanes._replace(h=_first_steps(right, plan, lanes, args))
+    return _advance(right, left, plan, lanes, args, plan.max_steps)[0]
 
 
 def _forward(right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree) -> tuple[Lanes, Any]:
@@ -87,23 +91,40 @@ def _forward(right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree) -
 
 
 def _backward(right: Right, left: Left, plan: Plan, saved: Any, cotangent: Lanes) -> tuple[Lanes, PyTree]:
+    """Run again and keep the lanes at the start of each segment; then, from the last segment to the first, run it once
+    more with every state kept, and pull the cotangent back through its steps."""
     lanes, args = saved
-    buffers = (
-        jnp.zeros((plan.max_steps, *lanes.y.shape), lanes.y.dtype),
-        jnp.zeros((plan.max_steps, *lanes.t.shape), lanes.t.dtype),
-    )
-    _, recorded, count = _advance(right, left, plan, lanes, args, buffers)
-    ys, hs = recorded if recorded is not None else buffers
+    started = lanes._replace(h=_first_steps(right, plan, lanes, args))
+    segments = -(-plan.max_steps // SEGMENT)
+    kept = jax.tree.map(lambda x: jnp.zeros((segments, *x.shape), x.dtype), started)
 
-    def back(i: Array, carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
-        gy, gargs = carry
-        k = count - 1 - i
-        _, pull = jax.vjp(lambda y, args: _step(right, plan, y, right(y, args), hs[k], args)[0], ys[k], args)
-        dy, dargs = pull(gy)
-        return dy, jax.tree.map(jnp.add, gargs, dargs)
+    def unfinished(carry: Any) -> Array:
+        now, _, i = carry
+        return jnp.any(now.code == RUNNING) & (i < segments)
+
+    def keep(carry: Any) -> Any:
+        now, kept, i = carry
+        kept = jax.tree.map(lambda xs, x: xs.at[i].set(x), kept, now)
+        return _advance(right, left, plan, now, args, SEGMENT)[0], kept, i + 1
+
+    _, kept, used = jax.lax.while_loop(unfinished, keep, (started, kept, jnp.asarray(0)))
+
+    def back_through_segment(i: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+        begun = jax.tree.map(lambda xs: xs[used - 1 - i], kept)
+        _, (ys, hs), count = _advance(right, left, plan, begun, args, SEGMENT, record=True)
+
+        def back(j: Array, carry: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
+            gy, gargs = carry
+            k = count - 1 - j
+            y = jax.tree.map(lambda x: x[k], ys)
+            _, pull = jax.vjp(lambda y, args: _step(right, plan, y, right(y, args), hs[k], args)[0], y, args)
+            dy, dargs = pull(gy)
+            return dy, jax.tree.map(jnp.add, gargs, dargs)
+
+        return jax.lax.fori_loop(0, count, back, carry)
 
     zeros = jax.tree.map(jnp.zeros_like, args)
-    gy, gargs = jax.lax.fori_loop(0, count, back, (cotangent.y, zeros))
+    gy, gargs = jax.lax.fori_loop(0, used, back_through_segment, (cotangent.y, zeros))
     none = jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), (lanes.code, lanes.steps, lanes.rejected))
     return Lanes(gy, jnp.zeros_like(lanes.t), jnp.zeros_like(lanes.h), *none), gargs
 
@@ -126,98 +147,113 @@ def tableau(method: AbstractMethod) -> diffrax.ButcherTableau:
 
 
 def _over(x: Array, like: Array, axis: int) -> Array:
-    """Numbers of lanes, shaped to meet the state."""
+    """Numbers of lanes, shaped to meet an array of the state."""
     return jnp.expand_dims(x, tuple(i for i in range(like.ndim) if i != axis % like.ndim))
 
 
-def _step(right: Right, plan: Plan, y: Array, k: Array, h: Array, args: PyTree) -> tuple[Array, Array, Array]:
+def _step(right: Right, plan: Plan, y: PyTree, k: PyTree, h: Array, args: PyTree) -> tuple[PyTree, PyTree, PyTree]:
     """One step of every lane from y with velocity k: the new y, its velocity, and the error estimate."""
     table = tableau(plan.method)
-    h = _over(h, y, plan.axis)
     stages = len(table.a_lower) + 1
-    ks = [k]
 
-    def combined(coefficients: np.ndarray) -> Array:
+    def combined(coefficients: np.ndarray, ks: list[Array], buffer: Array) -> Array:
         """h Σ_j c_j k_j."""
+        over = _over(h, ks[0], plan.axis)
         if plan.axis == 0:
-            return h * sum(float(c) * k for c, k in zip(coefficients, ks) if c != 0)
+            return over * sum(float(c) * k for c, k in zip(coefficients, ks) if c != 0)
         # One sum over a buffer: a chain of additions XLA would compute anew in every product that reads it.
-        c = jnp.asarray(coefficients, y.dtype).reshape(-1, *[1] * y.ndim)
-        return h * jnp.sum(c * buffer[: len(coefficients)], axis=0)
+        c = jnp.asarray(coefficients, buffer.dtype).reshape(-1, *[1] * ks[0].ndim)
+        return over * jnp.sum(c * buffer[: len(coefficients)], axis=0)
 
-    buffer = jnp.zeros((stages, *y.shape), y.dtype).at[0].set(k)
-    new = y
+    leaves, structure = jax.tree.flatten(y)
+    ks = [[x] for x in jax.tree.leaves(k)]
+    buffers = [jnp.zeros((stages, *x.shape), x.dtype).at[0].set(k[0]) for x, k in zip(leaves, ks)]
+    new = leaves
     for i, row in enumerate(table.a_lower):
-        new = y + combined(row)
-        ks.append(right(new, args))
-        buffer = buffer.at[i + 1].set(ks[-1])
-    return new, ks[-1], combined(table.b_error)
+        new = [x + combined(row, of, buffer) for x, of, buffer in zip(leaves, ks, buffers)]
+        velocity = jax.tree.leaves(right(structure.unflatten(new), args))
+        ks = [[*k, v] for k, v in zip(ks, velocity)]
+        buffers = [buffer.at[i + 1].set(v) for buffer, v in zip(buffers, velocity)]
+    error = [combined(table.b_error, of, buffer) for of, buffer in zip(ks, buffers)]
+    return structure.unflatten(new), structure.unflatten([k[-1] for k in ks]), structure.unflatten(error)
 
 
-def _size(x: Array, scale: Array, axis: int) -> Array:
-    """Root mean square of x/scale, per lane."""
-    others = tuple(i for i in range(x.ndim) if i != axis % x.ndim)
-    return jnp.sqrt(jnp.mean((x / scale) ** 2, axis=others))
+def _size(x: PyTree, scale: PyTree, axis: int) -> Array:
+    """Root mean square of x/scale over all entries, per lane."""
+
+    def squares(x: Array, scale: Array) -> Array:
+        return jnp.sum((x / scale) ** 2, axis=tuple(i for i in range(x.ndim) if i != axis % x.ndim))
+
+    parts = jax.tree.leaves(jax.tree.map(squares, x, scale))
+    entries = sum(leaf.size for leaf in jax.tree.leaves(x)) // parts[0].shape[0]
+    return jnp.sqrt(sum(parts[1:], parts[0]) / entries)
 
 
-def _first_step(right: Right, plan: Plan, y: Array, k: Array, args: PyTree) -> Array:
-    """A first step from sizes of y, ẏ and ÿ (Hairer, Nørsett, Wanner I, II.4)."""
-    scale = plan.atol + plan.rtol * jnp.abs(y)
+def _first_steps(right: Right, plan: Plan, lanes: Lanes, args: PyTree) -> Array:
+    """The steps lanes bring along; for fresh ones from sizes of y, ẏ and ÿ (Hairer, Nørsett, Wanner I, II.4)."""
+    y, k = lanes.y, right(lanes.y, args)
+    scale = jax.tree.map(lambda x: plan.atol + plan.rtol * jnp.abs(x), y)
     d0, d1 = _size(y, scale, plan.axis), _size(k, scale, plan.axis)
     h0 = jnp.where((d0 < 1e-5) | (d1 < 1e-5), 1e-6, 0.01 * d0 / jnp.where(d1 > 0, d1, 1))
-    moved = right(y + _over(h0, y, plan.axis) * k, args)
-    d2 = _size(moved - k, scale, plan.axis) / h0
+    moved = right(jax.tree.map(lambda x, v: x + _over(h0, x, plan.axis) * v, y, k), args)
+    d2 = _size(jax.tree.map(jnp.subtract, moved, k), scale, plan.axis) / h0
     steepest = jnp.maximum(d1, d2)
     h1 = jnp.where(
         steepest <= 1e-15,
         jnp.maximum(1e-6, h0 * 1e-3),
         (0.01 / jnp.where(steepest > 0, steepest, 1)) ** (1 / plan.method.order),
     )
-    return jnp.minimum(100 * h0, h1)
+    return jnp.where(lanes.h > 0, lanes.h, jnp.minimum(100 * h0, h1))
 
 
 def _advance(
-    right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree, buffers: tuple[Array, Array] | None
-) -> tuple[Lanes, tuple[Array, Array] | None, Array]:
-    """Run the lanes, and record (y, accepted h) of every round where there are buffers for it; the number of rounds."""
-    k = right(lanes.y, args)
-    h = jnp.where(lanes.h > 0, lanes.h, _first_step(right, plan, lanes.y, k, args))
+    right: Right, left: Left, plan: Plan, lanes: Lanes, args: PyTree, rounds: int, *, record: bool = False
+) -> tuple[Lanes, Any, Array]:
+    """At most so many rounds of one step of every lane, from the lanes' own h > 0.
+
+    Returns:
+        The lanes; the states and accepted steps of every round, if asked for; and the number of rounds.
+    """
     smallest = 1e-14 * max(abs(plan.t1), 1e-300)
+
+    def empty(x: Array) -> Array:
+        return jnp.zeros((rounds, *x.shape), x.dtype)
+
+    def choose(where: Array, new: PyTree, old: PyTree) -> PyTree:
+        return jax.tree.map(lambda x, z: jnp.where(_over(where, x, plan.axis), x, z), new, old)
 
     def going(carry: Any) -> Array:
         lanes, _, i, _ = carry
-        return jnp.any(lanes.code == RUNNING) & (i < plan.max_steps)
+        return jnp.any(lanes.code == RUNNING) & (i < rounds)
 
     def round_(carry: Any) -> Any:
         lanes, k, i, buffers = carry
         active = lanes.code == RUNNING
         h = jnp.minimum(lanes.h, plan.t1 - lanes.t)
         new, k_new, error = _step(right, plan, lanes.y, k, h, args)
-        scale = plan.atol + plan.rtol * jnp.maximum(jnp.abs(lanes.y), jnp.abs(new))
+        scale = jax.tree.map(lambda x, z: plan.atol + plan.rtol * jnp.maximum(jnp.abs(x), jnp.abs(z)), lanes.y, new)
         size = _size(error, scale, plan.axis)
         size = jnp.where(jnp.isfinite(size), size, jnp.inf)
         taken = active & (size <= 1)
         factor = jnp.clip(SAFETY * jnp.maximum(size, 1e-10) ** (-1 / plan.method.order), SHRINK, GROW)
         last = h >= plan.t1 - lanes.t
         t = jnp.where(taken, jnp.where(last, plan.t1, lanes.t + h), lanes.t)
-        y = jnp.where(_over(taken, new, plan.axis), new, lanes.y)
-        k = jnp.where(_over(taken, new, plan.axis), k_new, k)
-        remaining = left(y, k, args)
+        y, k = choose(taken, new, lanes.y), choose(taken, k_new, k)
         code = jnp.where(active & (t >= plan.t1), DONE, lanes.code)
-        code = jnp.where(active & (remaining < plan.horizon), BLOW_UP, code)
+        code = jnp.where(active & (left(y, k, args) < plan.horizon), BLOW_UP, code)
         code = jnp.where(active & ~taken & (h < smallest), NONFINITE, code)
         # The last step of a run is cut short; the next run goes on with what it would have been.
-        kept = jnp.where(
-            taken & last, jnp.maximum(lanes.h, h * factor), h * jnp.where(taken, factor, jnp.minimum(factor, 1.0))
-        )
-        if buffers is not None:
+        following = h * jnp.where(taken, factor, jnp.minimum(factor, 1.0))
+        following = jnp.where(taken & last, jnp.maximum(lanes.h, following), following)
+        if record:
             ys, hs = buffers
-            buffers = ys.at[i].set(lanes.y), hs.at[i].set(jnp.where(taken, h, 0.0))
-        stepped = Lanes(
-            y, t, jnp.where(active, kept, lanes.h), code, lanes.steps + taken, lanes.rejected + (active & ~taken)
-        )
+            ys = jax.tree.map(lambda xs, x: xs.at[i].set(x), ys, lanes.y)
+            buffers = ys, hs.at[i].set(jnp.where(taken, h, 0.0))
+        following = jnp.where(active, following, lanes.h)
+        stepped = Lanes(y, t, following, code, lanes.steps + taken, lanes.rejected + (active & ~taken))
         return stepped, k, i + 1, buffers
 
-    begin = (lanes._replace(h=h), k, jnp.asarray(0), buffers)
+    buffers = (jax.tree.map(empty, lanes.y), empty(lanes.h)) if record else None
+    begin = (lanes, right(lanes.y, args), jnp.asarray(0), buffers)
     lanes, _, count, buffers = jax.lax.while_loop(going, round_, begin)
     return lanes, buffers, count

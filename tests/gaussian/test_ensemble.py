@@ -1,5 +1,8 @@
 """Ensembles on lanes: the same answers as one system at a time, in both layouts; blow-up, gradients, refusals."""
 
+import subprocess
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -130,6 +133,32 @@ def test_derivatives_of_ensembles(d, method):
         e = oracles.general(*p[name].shape, seed=40 + seed)
         expected = oracles.derivative(lambda s, name=name, e=e: float(value({**p, name: p[name] + s * e})), 0.0)
         np.testing.assert_allclose(np.sum(np.asarray(slope[name]) * e), expected, rtol=1e-6)
+
+
+def test_systems_spread_over_devices():
+    """Two CPU devices in a process of its own: the same numbers and derivatives, for N that does not divide."""
+    code = """
+import jax, jax.numpy as jnp, numpy as np
+from jaxflow.runtime import configure
+configure(cpu_devices=2, cache=False)
+from jaxflow.gaussian import Gaussian, ensemble
+from jaxflow.weights import make_layer
+rng = np.random.default_rng(0)
+for d in (2, 9):
+    N = 7
+    A, B = 0.3 * rng.normal(size=(2, N, d, d)) / np.sqrt(d)
+    V = np.broadcast_to(-np.eye(d), (N, d, d))
+    starts = Gaussian(jnp.asarray(rng.normal(size=(N, d))), jnp.asarray(0.5 * rng.normal(size=(N, d, d))))
+    def end(A, devices):
+        found = ensemble(make_layer(A=A, B=B, V=V, lead=1), starts, t1=1.0, block=2, devices=devices)
+        return found.final.covariance
+    A = jnp.asarray(A)
+    assert len(jax.devices()) == 2
+    np.testing.assert_allclose(jax.jit(lambda A: end(A, jax.devices()))(A), end(A, None), atol=1e-12)
+    slopes = [jax.grad(lambda A: jnp.sum(end(A, devices) ** 2))(A) for devices in (jax.devices(), None)]
+    np.testing.assert_allclose(*slopes, atol=1e-11)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_refusals():
