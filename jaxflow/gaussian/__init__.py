@@ -23,12 +23,14 @@ from jaxflow.gaussian.equilibrium import tune_mean as tune_mean
 from jaxflow.gaussian.flow import MomentFlow as MomentFlow
 from jaxflow.gaussian.mixtures import mixture_attention as mixture_attention
 from jaxflow.gaussian.observables import MomentReport as MomentReport
+from jaxflow.gaussian.observables import kappa_eff as kappa_eff
 from jaxflow.gaussian.observables import moments as moments
 from jaxflow.gaussian.phase import PHASES as PHASES
 from jaxflow.gaussian.phase import blowup_threshold as blowup_threshold
 from jaxflow.gaussian.phase import is_hurwitz as is_hurwitz
 from jaxflow.gaussian.phase import mean_converges as mean_converges
 from jaxflow.gaussian.phase import phase_of as phase_of
+from jaxflow.gaussian.propagator import propagator as propagator
 from jaxflow.gaussian.relu import negative_part as negative_part
 from jaxflow.gaussian.relu import relu_bound as relu_bound
 from jaxflow.gaussian.relu import relu_bound_slope as relu_bound_slope

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from jaxflow._checks import check_positive, check_same_dtype
 from jaxflow.errors import InputError
+from jaxflow.gaussian.observables import kappa_eff
 from jaxflow.gaussian.parts import Parts, parts_of
 from jaxflow.measures import Gaussian
 from jaxflow.solve import AbstractMethod, Dopri8, Status
@@ -141,8 +142,8 @@ def ensemble(
     back = jnp.asarray(np.argsort(place))[jnp.argsort(order)]
     lanes = jax.tree.map(lambda x: x.reshape(blocks * block, *x.shape[2:])[back], lanes)
     final = Gaussian(lanes.y[1][..., 0], lanes.y[0])
-    last = jax.tree.map(lambda x: x[-1], layers)
-    return Ensemble(final, jax.vmap(_status)(lanes.code), lanes.t, _kappa(last, final), lanes.steps, lanes.rejected)
+    kappa = jax.vmap(kappa_eff)(jax.tree.map(lambda x: x[-1], layers), final)
+    return Ensemble(final, jax.vmap(_status)(lanes.code), lanes.t, kappa, lanes.steps, lanes.rejected)
 
 
 def _blockwise(one: Callable[[Any], on.Lanes], devices: Sequence[jax.Device] | None) -> Callable[[Any], on.Lanes]:
@@ -263,13 +264,6 @@ def _status(code: Array) -> Any:
     status = Status.where(code == on.DONE, Status.done, Status.max_steps)
     status = Status.where(code == on.BLOW_UP, Status.blow_up, status)
     return Status.where(code == on.NONFINITE, Status.nonfinite, status)
-
-
-def _kappa(layers: Layer, final: Gaussian) -> Array:
-    B, L = layers.B, final.factor
-    if B is None:
-        return jnp.zeros(L.shape[0], L.dtype)
-    return jnp.max(jnp.linalg.svd(jnp.einsum("nir,nhij,njs->nhrs", L, B, L), compute_uv=False), axis=(1, 2))
 
 
 def _block(d: int, N: int, spread: int) -> int:

@@ -6,12 +6,12 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxflow._typing import Real
+from jaxflow._typing import Real, Scalar
 from jaxflow.errors import InputError
 from jaxflow.gaussian.flow import MomentFlow, Terms
 from jaxflow.measures import Gaussian
 from jaxflow.solve import AbstractFlow, AbstractObservable
-from jaxflow.weights import AbstractSchedule
+from jaxflow.weights import AbstractSchedule, Layer
 
 
 @final
@@ -34,6 +34,15 @@ class MomentReport(eqx.Module):
     rank: Int[Array, "*t"]
 
 
+def kappa_eff(layer: Layer, state: Gaussian) -> Scalar:
+    """κ_eff = max_h ‖LᵀB_hL‖₂ = max_h ‖Σ^½B_hΣ^½‖₂: finitely many tokens follow the moments while it is below about
+    1."""
+    L = state.factor
+    if layer.B is None:
+        return jnp.zeros((), L.dtype)
+    return jnp.max(jnp.linalg.svd(L.T @ layer.B @ L, compute_uv=False))
+
+
 @final
 class Moments(AbstractObservable):
     """The observable behind `moments`."""
@@ -42,9 +51,7 @@ class Moments(AbstractObservable):
         L = state.factor
         layer = schedule.at(t, noise)
         s = jnp.linalg.svd(L, compute_uv=False)
-        kappa = jnp.zeros((), L.dtype)
-        if layer.B is not None:
-            kappa = jnp.max(jnp.linalg.svd(L.T @ layer.B @ L, compute_uv=False))
+        kappa = kappa_eff(layer, state)
         rank = jnp.sum(s > L.shape[0] * jnp.finfo(L.dtype).eps * s[0])
         return L @ L.T, s[::-1] ** 2, kappa, rank
 

@@ -2,10 +2,11 @@
 
 from jaxflow.scenarios.check import Check
 from jaxflow.scenarios.gaussians import CHECKS as GAUSSIANS
+from jaxflow.scenarios.regimes import CHECKS as REGIMES
 from jaxflow.scenarios.steering import CHECKS as STEERING
 from jaxflow.scenarios.tokens import CHECKS as TOKENS
 
 
 def checks() -> tuple[Check, ...]:
     """Every check, the quick ones of each room first."""
-    return (*GAUSSIANS, *TOKENS, *STEERING)
+    return (*GAUSSIANS, *REGIMES, *TOKENS, *STEERING)
