@@ -94,6 +94,18 @@ def plot(run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="A finished r
 
 
 @app.command()
+def bench(
+    names: Annotated[list[str] | None, Argument(metavar="[NAME]…", help="Parts of names; without any, all.")] = None,
+    json_file: Annotated[Path | None, Option("--json", metavar="FILE", help="Write the results here.")] = None,
+) -> None:
+    """Measure speed beside the peers (in a checkout, with the extra [bench])."""
+    from jaxflow.cli.bench import bench as run_benchmarks
+
+    with exit_codes():
+        run_benchmarks(names or [], json_file=json_file)
+
+
+@app.command()
 def doctor() -> None:
     """Check that this machine computes correctly."""
     from jaxflow.cli.doctor import doctor as examine

@@ -26,3 +26,16 @@ def test_help_loads_nothing_heavy():
         )
         assert "Usage" in done.stdout
         assert done.stderr.splitlines()[-1] == "0 []"
+
+
+def test_bench_refuses_what_it_cannot_run():
+    """Without the peers it says how to install them; with them, which benchmarks there are."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from jaxflow.cli import main; main()", "bench", "no_such_benchmark"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "[bench]" in done.stderr or "moment_ensemble" in done.stderr
