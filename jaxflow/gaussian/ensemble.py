@@ -22,7 +22,7 @@ from jaxflow.gaussian.parts import Parts, parts_of
 from jaxflow.measures import Gaussian
 from jaxflow.solve import AbstractMethod, Dopri8, Status
 from jaxflow.solve import lanes as on
-from jaxflow.solve.adaptive import BLOW_UP_HORIZON
+from jaxflow.solve.adaptive import blow_up_horizon
 from jaxflow.weights import AbstractSchedule, Constant, Layer, Piecewise
 from jaxflow.weights.layer import Direction
 from jaxflow.weights.schedules import Held
@@ -108,7 +108,7 @@ def ensemble(
     axis = -1 if d <= LANES_LAST else 0
     spread = 1 if devices is None else len(devices)
     block = min(-(-N // spread), _block(d, N, spread) if block is None else block)
-    horizon = BLOW_UP_HORIZON * (t1 - t0)
+    horizon = blow_up_horizon(dtype) * (t1 - t0)
 
     y = (starts.factor, starts.mean[..., None])
     blocks = -(-N // (block * spread)) * spread

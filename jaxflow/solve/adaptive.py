@@ -24,8 +24,10 @@ from jaxflow.solve.observe import AbstractObservable
 from jaxflow.solve.retracted import Retracted
 from jaxflow.solve.solution import End, Saved, Status
 
-BLOW_UP_HORIZON = 1e-10
-"""Blow-up is declared once the time left falls below this fraction of the run."""
+
+def blow_up_horizon(dtype: Any) -> float:
+    """Blow-up is declared once the time left falls below this fraction of the run: as small as times can resolve."""
+    return 1e-10 if dtype == jnp.float64 else 1e-5
 
 
 def _rms(x: PyTree) -> Scalar:
@@ -68,7 +70,7 @@ def integrate(
     controller = diffrax.PIDController(rtol=rtol, atol=atol, norm=_error_norm)
     retract = flow.retraction
     solver = method.solver() if retract is None else Retracted(method.solver(), retract)
-    horizon = BLOW_UP_HORIZON * (t1 - t0)
+    horizon = blow_up_horizon(dtype) * (t1 - t0)
 
     def left(t: Array, z: PyTree, schedule: Any) -> Array | None:
         now = flow.join(z[0], rest)

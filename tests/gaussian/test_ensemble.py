@@ -103,6 +103,17 @@ def _ones(N):
     return Gaussian(jnp.ones((N, 1)), jnp.full((N, 1, 1), np.sqrt(0.5)))
 
 
+def test_blow_up_in_float32():
+    """Times resolve 1e-7 there; the estimate of the time left makes up for stopping earlier."""
+    one = jnp.ones((1, 1, 1), jnp.float32)
+    start = Gaussian(jnp.ones((1, 1), jnp.float32), jnp.sqrt(0.5 * one))
+    found = compiled(make_layer(A=0.3 * one, B=one, V=one, lead=1), start, t1=2.0)
+    alone = solve(MomentFlow(Constant(A=0.3 * one[0], B=one[0], V=one[0])), jax.tree.map(lambda x: x[0], start), t1=2.0)
+    assert bool(jnp.all(found.status == Status.blow_up))
+    assert alone.outcome == "blow_up"
+    np.testing.assert_allclose([found.t_end[0], alone.t_end], 0.7833393820762261, rtol=2e-4)
+
+
 def test_used_up_steps_are_said():
     matrices, starts = systems(3, 2, 2, 1)
     found = compiled(make_layer(**matrices, lead=1), starts, t1=5.0, max_steps=2, **TIGHT)

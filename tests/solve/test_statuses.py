@@ -72,7 +72,7 @@ def test_a_run_that_blows_up_in_one_layer_does_not_go_on_in_the_next(options, ac
 
 def test_the_time_left_at_the_last_step_is_counted(monkeypatch):
     """Without A, ℓ = 1/(2c(t* − t)), and tr Σ/(2 tr QΣ) = 1/(2cℓ) = t* − t exactly, at any distance."""
-    monkeypatch.setattr(adaptive, "BLOW_UP_HORIZON", 1e-2)
+    monkeypatch.setattr(adaptive, "blow_up_horizon", lambda dtype: 1e-2)
     flow = MomentFlow(Constant(B=[[C]], V=[[1.0]]))
     sol = eqx.filter_jit(lambda start: solve(flow, start, t1=4.0, rtol=1e-10, atol=1e-10))(HALF)
     np.testing.assert_allclose(sol.t_end, 1.0, rtol=1e-8)
