@@ -19,8 +19,6 @@ from jaxflow.io.arrays import load_arrays
 from jaxflow.io.rundir import RunDirectory
 from jaxflow.measures import Gaussian, sample
 
-pytestmark = pytest.mark.xdist_group("regimes")
-
 EYE = [[1.0, 0.0], [0.0, 1.0]]
 COVARIANCE = np.array([[1.0, 0.3], [0.3, 0.5]])
 

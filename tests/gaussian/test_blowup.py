@@ -11,8 +11,6 @@ from jaxflow.gaussian import Gaussian, MomentFlow, blowup_bounds, blowup_time, c
 from jaxflow.solve import Dopri8
 from jaxflow.weights import Constant, make_layer
 
-pytestmark = pytest.mark.xdist_group("moments")
-
 
 def gaussian(L, mean=None):
     return Gaussian(jnp.zeros(len(L)) if mean is None else jnp.asarray(mean), jnp.asarray(L))

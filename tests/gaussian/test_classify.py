@@ -11,7 +11,6 @@ from jaxflow.gaussian import Gaussian, blowup_time, classify, classify_many, ens
 from jaxflow.solve import Status, Tsit5
 from jaxflow.weights import make_layer
 
-pytestmark = pytest.mark.xdist_group("classify")
 EYE = np.eye(2)
 TURN = np.array([[0.0, 1.0], [-1.0, 0.0]])
 SKEWED = np.array([[0.5, 1.0], [0.0, 0.3]])

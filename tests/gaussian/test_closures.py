@@ -17,8 +17,6 @@ from jaxflow.measures import Cloud, gauss_hermite
 from jaxflow.particles import AttentionFlow, PairingFlow
 from jaxflow.weights import Constant, Function, Values, make_values
 
-pytestmark = pytest.mark.xdist_group("closures")
-
 Q, K = oracles.general(2, 2, 2, scale=0.35, seed=1), oracles.general(2, 2, 2, scale=0.35, seed=2)
 V = oracles.general(2, 2, 2, scale=0.4, seed=3)
 A, b = oracles.general(2, 2, scale=0.3, seed=4), oracles.general(2, scale=0.3, seed=5)

@@ -15,7 +15,6 @@ from jaxflow.gaussian import Gaussian, MomentFlow, ensemble
 from jaxflow.solve import Dopri8, Kvaerno5, Status, Tsit5, solve
 from jaxflow.weights import Constant, Oscillating, Piecewise, make_layer
 
-pytestmark = pytest.mark.xdist_group("ensemble")
 TIGHT = {"rtol": 1e-12, "atol": 1e-13}
 compiled = eqx.filter_jit(ensemble)
 

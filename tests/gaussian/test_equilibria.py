@@ -22,8 +22,6 @@ from jaxflow.gaussian import (
 )
 from jaxflow.weights import make_layer
 
-pytestmark = pytest.mark.xdist_group("equilibria")
-
 
 def positive(d, seed):
     M = oracles.general(d, d, seed=seed)

@@ -15,7 +15,6 @@ from jaxflow.gaussian import Gaussian, MomentFlow, linear, scalar_blowup_time, s
 from jaxflow.solve import Dopri8
 from jaxflow.weights import Constant
 
-pytestmark = pytest.mark.xdist_group("moments")
 TIGHT = {"method": Dopri8(), "rtol": 1e-13, "atol": 1e-13}
 
 A, b = oracles.general(3, 3, seed=1), oracles.general(3, seed=2)

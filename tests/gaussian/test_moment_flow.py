@@ -14,8 +14,6 @@ from jaxflow.particles import AttentionFlow
 from jaxflow.solve import Dopri8
 from jaxflow.weights import Constant, Function, Oscillating, Piecewise, make_layer
 
-pytestmark = pytest.mark.xdist_group("moments")
-
 TIGHT = {"method": Dopri8(), "rtol": 1e-12, "atol": 1e-12}
 A, b = oracles.general(3, 3, scale=0.4, seed=1), oracles.general(3, scale=0.5, seed=2)
 B, V = oracles.general(2, 3, 3, scale=0.4, seed=3), oracles.general(2, 3, 3, scale=0.4, seed=4)

@@ -11,8 +11,6 @@ from compiled import run
 from jaxflow.gaussian import Gaussian, MomentFlow
 from jaxflow.weights import Piecewise
 
-pytestmark = pytest.mark.xdist_group("moment gradients")
-
 POINT = {
     "A": oracles.general(2, 3, 3, scale=0.4, seed=1),
     "b": oracles.general(2, 3, seed=2),

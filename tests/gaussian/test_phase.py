@@ -18,8 +18,6 @@ from jaxflow.gaussian import (
     scalar_blowup_time,
 )
 
-pytestmark = pytest.mark.xdist_group("phase")
-
 SKEW = np.array([[0.0, 0.4], [-0.4, 0.0]])
 GENERAL = np.array([[-0.5, 1.3], [-0.2, -0.7]])
 COVARIANCE = np.array([[1.0, 0.3], [0.3, 0.5]])

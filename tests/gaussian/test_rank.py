@@ -11,8 +11,6 @@ from jaxflow.gaussian import Gaussian, MomentFlow, moments, riccati
 from jaxflow.solve import RK4, Dopri8, Kvaerno5
 from jaxflow.weights import Constant, make_layer
 
-pytestmark = pytest.mark.xdist_group("rank")
-
 
 def test_the_factor_form_keeps_the_rank_where_the_covariance_form_loses_it():
     """Rank 2 in d = 5, tolerance 1e-6: eigenvalues that should be zero are zero to rounding in factor form; integrating

@@ -23,8 +23,6 @@ from jaxflow.measures import Cloud, gauss_hermite
 from jaxflow.particles import AttentionFlow
 from jaxflow.weights import Constant
 
-pytestmark = pytest.mark.xdist_group("relu")
-
 A = np.array([[0.6, 1.1], [-0.9, 0.4]])
 b = np.array([0.3, -0.2])
 START = Gaussian(jnp.asarray([0.2, -0.3]), jnp.asarray([[0.9, 0.0], [0.3, 0.6]]))

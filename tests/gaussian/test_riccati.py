@@ -13,7 +13,6 @@ from jaxflow.gaussian import Gaussian, MomentFlow, riccati, riccati_blowup_time,
 from jaxflow.solve import Dopri8
 from jaxflow.weights import Constant, make_layer
 
-pytestmark = pytest.mark.xdist_group("moments")
 TIGHT = {"method": Dopri8(), "rtol": 1e-13, "atol": 1e-13}
 
 A = oracles.general(3, 3, scale=0.5, seed=1)

@@ -16,8 +16,6 @@ from jaxflow.particles.energy import ito, work
 from jaxflow.solve import RK4, Euler
 from jaxflow.weights import Constant, OrnsteinUhlenbeck, Oscillating, Piecewise
 
-pytestmark = pytest.mark.xdist_group("balance")
-
 CLOUD = Cloud.from_weights(jnp.asarray(oracles.unit_rows(8, 3)), jnp.asarray(oracles.weights(8)))
 TIGHT = {"t1": 2.0, "rtol": 1e-10, "atol": 1e-10}
 

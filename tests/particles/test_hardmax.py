@@ -16,8 +16,6 @@ from jaxflow.particles import AttentionFlow, balance, equiangular
 from jaxflow.solve import RK4, Euler, Heun, Tsit5, solve
 from jaxflow.weights import Constant
 
-pytestmark = pytest.mark.xdist_group("hardmax")
-
 N, D, H = 7, 3, 2
 X, W = oracles.unit_rows(N, D), oracles.weights(N)
 B, V = oracles.general(H, D, D, seed=2), oracles.general(H, D, D, seed=3)

@@ -22,8 +22,6 @@ from jaxflow.particles import (
 from jaxflow.solve import solve
 from jaxflow.weights import Constant, OrnsteinUhlenbeck, random_heads
 
-pytestmark = pytest.mark.xdist_group("infinite heads")
-
 N, T = 7, 0.9
 X, W = oracles.unit_rows(N, 3), oracles.weights(N)
 CLOUD = Cloud.from_weights(jnp.asarray(X), jnp.asarray(W))

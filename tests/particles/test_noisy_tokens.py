@@ -19,8 +19,6 @@ from jaxflow.particles import AttentionFlow, balance, uniform
 from jaxflow.solve import RK4, Euler, Tsit5, solve
 from jaxflow.weights import Constant, OrnsteinUhlenbeck
 
-pytestmark = pytest.mark.xdist_group("noisy tokens")
-
 KEY = jax.random.key(7)
 
 

@@ -16,8 +16,6 @@ from jaxflow.particles import AttentionFlow, balance, equiangular
 from jaxflow.solve import Dopri8, solve
 from jaxflow.weights import Constant
 
-pytestmark = pytest.mark.xdist_group("normalization")
-
 N, D, H = 5, 3, 2
 THETA, R, W = oracles.unit_rows(N, D), np.array([0.4, 1.0, 2.0, 0.7, 1.5]), oracles.weights(N)
 B, V = oracles.general(H, D, D, scale=0.7, seed=2), oracles.general(H, D, D, seed=3)

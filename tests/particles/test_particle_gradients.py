@@ -14,8 +14,6 @@ from jaxflow.measures import Cloud
 from jaxflow.particles import AttentionFlow
 from jaxflow.weights import Function, Layer
 
-pytestmark = pytest.mark.xdist_group("particle gradients")
-
 POINT = {
     "D": jnp.asarray(oracles.symmetric(2, 3, seed=1)),
     "A": jnp.asarray(oracles.general(3, 3, scale=0.5, seed=2)),

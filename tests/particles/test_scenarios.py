@@ -16,7 +16,6 @@ from jaxflow.solve import Dopri8, Euler, Heun, Tsit5
 from jaxflow.solve.adaptive import Retracted
 from jaxflow.weights import Constant, Oscillating
 
-pytestmark = pytest.mark.xdist_group("scenarios")
 N, RHO0 = 4, 0.1
 
 

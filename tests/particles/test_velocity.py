@@ -15,8 +15,6 @@ from jaxflow.measures import Cloud
 from jaxflow.particles import AttentionFlow
 from jaxflow.weights import Constant
 
-pytestmark = pytest.mark.xdist_group("velocity")
-
 N, D, H = 6, 3, 2
 X, W = oracles.unit_rows(N, D), oracles.weights(N)
 TIED = oracles.symmetric(H, D, seed=1)

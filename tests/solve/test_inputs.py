@@ -16,8 +16,6 @@ from jaxflow.particles import AttentionFlow, balance
 from jaxflow.solve import RK4, Euler, Tsit5, solve
 from jaxflow.weights import Constant, OrnsteinUhlenbeck
 
-pytestmark = pytest.mark.xdist_group("inputs")
-
 KEY = jax.random.key(0)
 TIED = Constant(D=oracles.symmetric(2, 3))
 TOKENS = AttentionFlow(TIED, direction="descend")

@@ -9,8 +9,6 @@ from compiled import run
 
 from jaxflow.solve import RK4, Dopri8, Euler, Heun, Kvaerno5, Tsit5, make_grid
 
-pytestmark = pytest.mark.xdist_group("orders")
-
 
 def final(flow, start, **options):
     sol = run(flow, start, t1=1.0, **options)

@@ -15,8 +15,6 @@ from jaxflow.solve import RK4, Euler, Observe, begin, make_grid, march, solve
 from jaxflow.solve.observe import Nothing
 from jaxflow.weights import OrnsteinUhlenbeck, Piecewise
 
-pytestmark = pytest.mark.xdist_group("saving")
-
 
 def test_save_every_save_at_and_final_are_one_run():
     options = {"t1": 1.0, "dt": 0.1, "observe": lambda t, s: (t, s.mean)}

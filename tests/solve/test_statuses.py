@@ -13,8 +13,6 @@ from jaxflow.gaussian import Gaussian, MomentFlow, moments, scalar_blowup_time, 
 from jaxflow.solve import Euler, Heun, Status, Tsit5, adaptive, solve
 from jaxflow.weights import Constant, Function, Piecewise, make_layer
 
-pytestmark = pytest.mark.xdist_group("statuses")
-
 A, C, L0 = 0.3, 1.0, 0.5
 SCALAR = MomentFlow(Constant(A=[[A]], B=[[C]], V=[[1.0]]))
 HALF = Gaussian(jnp.zeros(1), jnp.asarray([[np.sqrt(L0)]]))

@@ -17,8 +17,6 @@ from jaxflow.particles.energy import ito
 from jaxflow.solve import RK4, Euler, Tsit5, sample_weights, solve
 from jaxflow.weights import Diffusion, OrnsteinUhlenbeck
 
-pytestmark = pytest.mark.xdist_group("diffusion")
-
 D0, MEAN, SIGMA2 = oracles.symmetric(2, 3), oracles.symmetric(1, 3, seed=1)[0], 1.3
 KEY = jax.random.key(3)
 CLOUD = Cloud.from_weights(jnp.asarray(oracles.unit_rows(5, 3)), jnp.asarray(oracles.weights(5)))
