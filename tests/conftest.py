@@ -3,9 +3,21 @@
 Being here, this file also puts its folder on the path, so that tests can use the helpers beside it.
 """
 
+import gc
+
+import equinox as eqx
 import jax
+import pytest
 
 # float64, because most oracles are checked to 1e-10 or better. Rank promotion raises, because an (n,) array
 # that quietly meets an (h, n) one is how a wrong formula passes for a right one.
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _free_compiled_programs():
+    """A process that keeps a thousand compiled programs runs out of memory maps, and XLA aborts."""
+    yield
+    eqx.clear_caches()
+    gc.collect()
