@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
-from jaxflow.attention.chunked import PAIRS
+from jaxflow.attention.chunked import block_pairs
 
 
 def by_blocks(
@@ -19,10 +19,10 @@ def by_blocks(
         one: takes some of the rows and the index of the first of them.
         rows: (n, ...).
         pairs: how many pairs one row makes.
-        block: rows per block; None: as many as make four million pairs. Derivatives recompute the pairs.
+        block: rows per block; None: as `Chunked` chooses. Derivatives recompute the pairs.
     """
     n = rows.shape[0]
-    block = min(n, block or max(1, PAIRS // pairs))
+    block = min(n, block or max(1, block_pairs() // pairs))
     count = -(-n // block)
     if count == 1:
         return one(rows, 0)

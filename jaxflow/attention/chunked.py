@@ -11,8 +11,11 @@ from jaxflow.attention.base import AbstractKernel, Tilted
 from jaxflow.attention.dense import tilt
 from jaxflow.errors import InputError
 
-PAIRS = 2**22
-"""Pairs of tokens and heads in a block of automatic size."""
+
+def block_pairs() -> int:
+    """Pairs of tokens and heads in a block of automatic size: on a CPU what a core's cache holds (4 MB in float64),
+    elsewhere enough to fill the device."""
+    return 2**19 if jax.default_backend() == "cpu" else 2**22
 
 
 @final
@@ -21,8 +24,8 @@ class Chunked(AbstractKernel):
 
     Args:
         block: queries per block. Each block is one dense computation, so results do not depend on it beyond the
-            rounding of matrix products. None: as many as make four million pairs, so that small clouds are one
-            dense block and large ones need 32 MB (float64) at a time.
+            rounding of matrix products. None: as many as make half a million pairs on a CPU and four million
+            elsewhere, so that small clouds are one dense block.
 
     Raises:
         InputError: block < 1.
@@ -44,7 +47,7 @@ class Chunked(AbstractKernel):
         causal: bool = False,
     ) -> Tilted:
         h, n, d = q.shape
-        block = min(n, self.block or max(1, PAIRS // (h * x.shape[0])))
+        block = min(n, self.block or max(1, block_pairs() // (h * x.shape[0])))
         count = -(-n // block)
         if count == 1:
             return tilt(q, x, log_w, second=second, first_row=0 if causal else None)

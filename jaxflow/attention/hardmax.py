@@ -25,7 +25,7 @@ def hardmax(
 
     Args:
         q, x, log_w, causal: as for every kernel (`attention.AbstractKernel`).
-        block: queries per block; None: as many as make four million pairs of tokens and heads.
+        block: queries per block; None: as `Chunked` chooses.
 
     Tokens tie when ⟨q, x_j⟩ differs from the maximum by less than its rounding, 4(d + 2)ε|q| max|x_j|.
 

@@ -51,7 +51,7 @@ class InfiniteHeads(AbstractFlow):
         kernel: k(s, t), for instance `OrnsteinUhlenbeckLimit(noise_var=2.0)`.
         direction: "descend" (tokens repel) or "ascend".
         law: "unnormalized" alone has a closed form (see the top of this file).
-        block: tokens per block of the sums over pairs; None: as many as make four million pairs.
+        block: tokens per block of the sums over pairs; None: as `attention.Chunked` chooses.
 
     Raises:
         InputError: another law, no direction, a block below 1; on `solve`, tokens that are not on the sphere.
