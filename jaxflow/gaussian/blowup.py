@@ -12,15 +12,13 @@ from jaxflow._typing import Scalar
 from jaxflow.errors import NumericalError
 from jaxflow.gaussian.closed import scalar_blowup_time
 from jaxflow.gaussian.commuting import common_spectrum, commuting_blowup_times
-from jaxflow.gaussian.flow import MomentFlow
+from jaxflow.gaussian.follow import follow
 from jaxflow.gaussian.parts import Parts, check_fits, has_scalar_values, parts_of
 from jaxflow.gaussian.riccati import riccati_blowup_time
 from jaxflow.linalg import sqrtm, symmetrize
 from jaxflow.measures import Gaussian
-from jaxflow.solve import Dopri8, solve
 from jaxflow.weights import Layer
 from jaxflow.weights.layer import Direction
-from jaxflow.weights.schedules import Held
 
 How = Literal["commuting", "riccati", "ode"]
 
@@ -66,15 +64,7 @@ def blowup_time(layer: Layer, start: Gaussian, *, direction: Direction | None = 
     if has_scalar_values(parts_of(layer, direction)):
         time = riccati_blowup_time(layer, start, direction=direction, horizon=horizon)
         return BlowUp(time, lower, upper, "riccati")
-    sol = solve(
-        MomentFlow(Held(layer=layer), direction),
-        start,
-        t1=horizon,
-        method=Dopri8(),
-        rtol=1e-12,
-        atol=1e-14,
-        max_steps=20_000,
-    )
+    sol = follow(layer, start, direction=direction, t1=horizon, rtol=1e-12)
     if sol.outcome not in ("done", "blow_up"):
         raise NumericalError(
             f"the covariance was followed to t = {float(sol.t_end):g} only, without a blow-up",

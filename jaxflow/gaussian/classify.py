@@ -13,7 +13,7 @@ from jaxflow._checks import check_positive
 from jaxflow.errors import InputError
 from jaxflow.gaussian.ensemble import ensemble
 from jaxflow.gaussian.evidence import STABLE, attracts_to_blow_up, judge, slope
-from jaxflow.gaussian.parts import HostParts, check_fits, host_parts
+from jaxflow.gaussian.parts import HostParts, check_fits, host_parts, reach
 from jaxflow.gaussian.theorems import Finding, Regime, by_theorem
 from jaxflow.measures import Gaussian
 from jaxflow.solve.solution import status_name
@@ -125,7 +125,7 @@ def _zoom(
     going = asked
     for _ in range(ZOOMS if asked else 0):
         sigma = np.sum(factor**2, axis=(1, 2))
-        gamma = np.array([sum(np.linalg.norm(V, 2) * np.linalg.norm(B, 2) for V, B in zip(p.cV, p.B)) for p in parts])
+        gamma = np.array([reach(p) for p in parts])
         scaled = eqx.tree_at(lambda x: x.B, layers, layers.B / np.where(gamma > 0, gamma, 1)[:, None, None, None])
         if layers.A is not None:
             small = layers.A / np.where(gamma > 0, gamma * sigma, 1)[:, None, None]

@@ -18,9 +18,9 @@ from jaxflow._checks import check_same_dtype
 from jaxflow._typing import Real, Scalar
 from jaxflow.attention import AbstractPairing
 from jaxflow.attention.pairing import check_dim
-from jaxflow.errors import InputError
-from jaxflow.gaussian.flow import Terms
+from jaxflow.gaussian.flow import Terms, time_to_blow_up
 from jaxflow.measures import Gaussian
+from jaxflow.measures.single import check_single_gaussian
 from jaxflow.solve import AbstractFlow
 from jaxflow.weights import AbstractSchedule, Layer
 from jaxflow.weights.values import check_values
@@ -56,14 +56,7 @@ class ClosureFlow(AbstractFlow):
         check_values(self.weights.at(0.0), h, d)
 
     def check(self, state: Any) -> None:
-        if not isinstance(state, Gaussian):
-            raise InputError(
-                "must be a Gaussian", where="state", got=type(state).__name__, fix="jf.Gaussian(mean, factor)"
-            )
-        if state.mean.ndim != 1:
-            raise InputError(
-                "must be a single Gaussian", where="state.mean", got=state.mean.shape, fix="use jax.vmap for ensembles"
-            )
+        check_single_gaussian(state)
         check_dim(self.attention, state.dim, "state")
         check_same_dtype({"state": state, "attention": self.attention})
 
@@ -90,9 +83,7 @@ class ClosureFlow(AbstractFlow):
         return (dmu, K @ L), Terms(Q, K, L @ L.T)
 
     def time_left(self, state: Gaussian, terms: Terms) -> Scalar | None:
-        """p tr Σ / (2 tr QΣ): near blow-up Σ ≈ R/(t* − t)^p, and only the attention part Q can bring it about."""
+        """`time_to_blow_up` with the power of this attention; None for one that keeps Σ finite."""
         if self.attention.blow_up is None:
             return None
-        growth = 2 * jnp.sum(terms.Q * terms.Sigma)
-        size = self.attention.blow_up * jnp.trace(terms.Sigma)
-        return jnp.where(growth > 0, size / jnp.where(growth > 0, growth, 1), jnp.inf)
+        return time_to_blow_up(terms, power=self.attention.blow_up)

@@ -11,16 +11,14 @@ from jaxtyping import Array, Bool, Complex, Float
 from jaxflow._checks import as_float, check_shape
 from jaxflow.errors import InputError, NumericalError
 from jaxflow.gaussian.bernoulli import bernoulli, growing, held_covariance
-from jaxflow.gaussian.flow import MomentFlow
-from jaxflow.gaussian.parts import Parts, check_fits, has_scalar_values, parts_of
+from jaxflow.gaussian.follow import follow
+from jaxflow.gaussian.parts import Parts, check_fits, has_scalar_values, parts_of, slope
 from jaxflow.gaussian.stability import covariance_spectrum, linearisation, mean_matrix, mean_spectrum, velocity
 from jaxflow.gaussian.stability import symmetric_basis as basis_of
 from jaxflow.linalg import symmetrize
 from jaxflow.measures import Gaussian
-from jaxflow.solve import Dopri8, solve
 from jaxflow.weights import Layer
 from jaxflow.weights.layer import Direction
-from jaxflow.weights.schedules import Held
 
 RESIDUAL = 1e-9
 """An equilibrium is accepted when |KΣ + ΣKᵀ| is below this times ‖K‖‖Σ‖ (or ‖A‖ where K vanishes)."""
@@ -97,8 +95,7 @@ def equilibrium(
         else:
             S, how = _follow(layer, start, direction, settle), "newton"
         rank = _rank(S)
-    K = parts.A + jnp.einsum("hij,jk,hkl->il", parts.cV, S, parts.B)
-    residual = float(jnp.max(jnp.abs(K @ S + S @ K.T)))
+    residual = float(jnp.max(jnp.abs(velocity(parts, S))))
     of_covariance = covariance_spectrum(layer, S, direction=direction)
     of_mean = mean_spectrum(layer, S, direction=direction)
     mean, exists = rest_of_mean(layer, S, direction=direction)
@@ -205,8 +202,8 @@ def tune_mean(
 
 
 def _size(parts: Parts, S: Array) -> float:
-    K = jnp.einsum("hij,jk,hkl->il", parts.cV, S, parts.B)
-    return float(jnp.linalg.norm(parts.A) + jnp.linalg.norm(K) + jnp.linalg.norm(parts.cV.sum(0)))
+    Q = slope(parts, S) - parts.A
+    return float(jnp.linalg.norm(parts.A) + jnp.linalg.norm(Q) + jnp.linalg.norm(parts.cV.sum(0)))
 
 
 def _rank(S: Array) -> int:
@@ -217,15 +214,7 @@ def _rank(S: Array) -> int:
 def _follow(layer: Layer, start: Gaussian, direction: Direction | None, settle: float) -> Array:
     """The covariance after `settle`, made exact by Newton's method."""
     parts = parts_of(layer, direction)
-    sol = solve(
-        MomentFlow(Held(layer=layer), direction),
-        start,
-        t1=settle,
-        method=Dopri8(),
-        rtol=1e-10,
-        atol=1e-13,
-        max_steps=20_000,
-    )
+    sol = follow(layer, start, direction=direction, t1=settle, rtol=1e-10)
     if sol.outcome != "done":
         raise NumericalError(
             f"the moment flow does not reach t = {settle:g} (it ends at t = {float(sol.t_end):g})",

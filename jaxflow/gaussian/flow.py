@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from jaxflow._typing import Real, Scalar
 from jaxflow.errors import InputError
 from jaxflow.measures import Gaussian
+from jaxflow.measures.single import check_single_gaussian
 from jaxflow.solve import AbstractFlow
 from jaxflow.weights import AbstractSchedule, Layer
 from jaxflow.weights.layer import check_direction, sign_of
@@ -24,6 +25,13 @@ class Terms(eqx.Module):
     Q: Float[Array, "d d"]
     K: Float[Array, "d d"]
     Sigma: Float[Array, "d d"]
+
+
+def time_to_blow_up(terms: Terms, *, power: int) -> Scalar:
+    """p tr Σ / (2 tr QΣ): near blow-up Σ ≈ R/(t* − t)^p, and only the attention part Q can bring it about."""
+    growth = 2 * jnp.sum(terms.Q * terms.Sigma)
+    size = power * jnp.trace(terms.Sigma)
+    return jnp.where(growth > 0, size / jnp.where(growth > 0, growth, 1), jnp.inf)
 
 
 @final
@@ -50,14 +58,7 @@ class MomentFlow(AbstractFlow):
         check_direction(self.weights.at(0.0), self.direction)
 
     def check(self, state: Any) -> None:
-        if not isinstance(state, Gaussian):
-            raise InputError(
-                "must be a Gaussian", where="state", got=type(state).__name__, fix="jf.Gaussian(mean, factor)"
-            )
-        if state.mean.ndim != 1:
-            raise InputError(
-                "must be a single Gaussian", where="state.mean", got=state.mean.shape, fix="use jax.vmap for ensembles"
-            )
+        check_single_gaussian(state)
         d = self.weights.at(0.0).dim
         if state.dim != d:
             raise InputError(
@@ -90,7 +91,5 @@ class MomentFlow(AbstractFlow):
         return (dmu, K @ L), Terms(Q, K, Sigma)
 
     def time_left(self, state: Gaussian, terms: Terms) -> Scalar:
-        """tr Σ / (2 tr QΣ): near blow-up Σ ≈ R/(t* − t), and only the quadratic part Q can bring it about."""
-        growth = 2 * jnp.sum(terms.Q * terms.Sigma)
-        size = jnp.trace(terms.Sigma)
-        return jnp.where(growth > 0, size / jnp.where(growth > 0, growth, 1), jnp.inf)
+        """`time_to_blow_up` with Σ ≈ R/(t* − t)."""
+        return time_to_blow_up(terms, power=1)

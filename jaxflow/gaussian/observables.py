@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxflow._typing import Real, Scalar
-from jaxflow.errors import InputError
 from jaxflow.gaussian.flow import MomentFlow, Terms
 from jaxflow.measures import Gaussian
 from jaxflow.solve import AbstractFlow, AbstractObservable
+from jaxflow.solve.observe import check_watched
 from jaxflow.weights import AbstractSchedule, Layer
 
 
@@ -68,14 +68,7 @@ class Moments(AbstractObservable):
         return 2 * jnp.trace(terms.K)
 
     def prepare(self, flow: Any, state: Any) -> Any:
-        if not isinstance(flow, MomentFlow):
-            raise InputError(
-                "watches moment flows",
-                where="observe",
-                got=type(flow).__name__,
-                expected="MomentFlow",
-                fix="use jf.particles.balance for tokens",
-            )
+        check_watched(flow, MomentFlow, what="moment flows", fix="use jf.particles.balance for tokens")
         return flow
 
     def report(self, measured: Any, integrals: Any) -> MomentReport:

@@ -53,6 +53,16 @@ def host_parts(layer: Layer, direction: Direction | None = None) -> HostParts:
     return HostParts(*(np.asarray(x) for x in parts_of(layer, direction)))
 
 
+def slope(parts: Parts, Sigma: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """K = A + Σ_h c_hV_hΣB_h."""
+    return parts.A + jnp.einsum("hij,jk,hkl->il", parts.cV, Sigma, parts.B)
+
+
+def reach(parts: HostParts) -> float:
+    """γ = Σ_h ‖c_hV_h‖‖B_h‖: attention changes tr Σ at a rate of at most 2γ λmax(Σ). Host only."""
+    return float(sum(np.linalg.norm(V, 2) * np.linalg.norm(B, 2) for V, B in zip(parts.cV, parts.B)))
+
+
 def check_fits(layer: Layer, start: Gaussian) -> None:
     """Refuse a Gaussian of another dimension, or a batch of them."""
     if start.mean.shape != (layer.dim,):

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Complex, Float
 
 from jaxflow.errors import InputError
-from jaxflow.gaussian.parts import Parts, has_scalar_values, parts_of, quadratic_part
+from jaxflow.gaussian.parts import Parts, has_scalar_values, parts_of, quadratic_part, slope
 from jaxflow.weights import Layer
 from jaxflow.weights.layer import Direction
 
@@ -18,7 +18,7 @@ LARGEST = 64
 
 def velocity(parts: Parts, Sigma: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """Σ̇ = KΣ + ΣKᵀ, K = A + Σ_h c_hV_hΣB_h."""
-    K = parts.A + jnp.einsum("hij,jk,hkl->il", parts.cV, Sigma, parts.B)
+    K = slope(parts, Sigma)
     return K @ Sigma + Sigma @ K.T
 
 
@@ -70,8 +70,8 @@ def mean_matrix(
     layer: Layer, covariance: Float[Array, "d d"], *, direction: Direction | None = None
 ) -> Float[Array, "d d"]:
     """K + Σ_h c_hV_h = A + Σ_h c_hV_h + Σ_h c_hV_hΣB_h: at this covariance μ̇ = (that) μ + b."""
-    A, _, cV, B = parts_of(layer, direction)
-    return A + cV.sum(0) + jnp.einsum("hij,jk,hkl->il", cV, covariance, B)
+    parts = parts_of(layer, direction)
+    return slope(parts, covariance) + parts.cV.sum(0)
 
 
 def mean_spectrum(

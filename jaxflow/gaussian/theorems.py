@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from jaxflow.gaussian.blowup import blowup_bounds, lyapunov_rates
 from jaxflow.gaussian.commuting import common_spectrum, commuting_blowup_times
-from jaxflow.gaussian.parts import HostParts, has_scalar_values, host_parts, parts_of, quadratic_part
+from jaxflow.gaussian.parts import HostParts, has_scalar_values, host_parts, parts_of, quadratic_part, reach
 from jaxflow.measures import Gaussian
 from jaxflow.weights import Layer
 from jaxflow.weights.layer import Direction
@@ -156,7 +156,7 @@ def small_gain(parts: HostParts, Sigma: ndarray) -> Finding | None:
         return None
     P = scipy.linalg.solve_continuous_lyapunov(parts.A.T, -np.eye(len(parts.A)))
     p = np.linalg.eigvalsh(P)
-    gamma = float(sum(np.linalg.norm(V, 2) * np.linalg.norm(B, 2) for V, B in zip(parts.cV, parts.B)))
+    gamma = reach(parts)
     gain = float(2 * p[-1] * gamma * np.trace(P @ Sigma) / p[0])
     if p[0] <= 0 or gain < 0 or gain >= 1:
         return None

@@ -22,6 +22,7 @@ from jaxflow.measures import Cloud
 from jaxflow.particles.energy import dissipation, energy, energy_of, ito, work
 from jaxflow.particles.flow import AttentionFlow, Terms
 from jaxflow.solve import AbstractObservable
+from jaxflow.solve.observe import check_watched
 from jaxflow.weights import AbstractRandom, AbstractSchedule, Layer
 
 
@@ -73,14 +74,8 @@ class EnergyBalance(AbstractObservable):
     """The observable behind `balance`."""
 
     def prepare(self, flow: Any, state: Any) -> Any:
-        if not isinstance(flow, AttentionFlow):
-            raise InputError(
-                "watches flows of tokens",
-                where="observe",
-                got=type(flow).__name__,
-                expected="AttentionFlow",
-                fix="use jf.particles.limit_balance for InfiniteHeads, jf.gaussian.moments for moment flows",
-            )
+        fix = "use jf.particles.limit_balance for InfiniteHeads, jf.gaussian.moments for moment flows"
+        check_watched(flow, AttentionFlow, what="flows of tokens", fix=fix)
         layer = flow.weights.at(0.0)
         if layer.B is None:
             raise InputError("needs heads: without attention there is no energy", where="observe", got="A, b only")

@@ -30,6 +30,7 @@ from jaxflow.attention import AbstractKernel, Chunked, Dense, Tilted, hardmax
 from jaxflow.errors import InputError
 from jaxflow.geometry import AbstractGeometry, Sphere
 from jaxflow.measures import Cloud
+from jaxflow.measures.single import check_single_cloud
 from jaxflow.solve import AbstractFlow, AbstractMethod, Euler
 from jaxflow.solve.methods import AbstractFixed
 from jaxflow.weights import AbstractSchedule, Layer
@@ -119,12 +120,7 @@ class AttentionFlow(AbstractFlow):
             check_positive(self.kappa, "kappa", "leave kappa out for tokens without noise")
 
     def check(self, state: Any) -> None:
-        if not isinstance(state, Cloud):
-            raise InputError(
-                "must be a Cloud of tokens", where="state", got=type(state).__name__, fix="jf.Cloud(points)"
-            )
-        if state.points.ndim != 2:
-            raise InputError("must be a single cloud", where="state.points", got=state.points.shape, fix="use jax.vmap")
+        check_single_cloud(state)
         d = self.weights.at(0.0).dim
         if state.points.shape[1] != d:
             raise InputError(

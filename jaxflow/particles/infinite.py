@@ -24,6 +24,7 @@ from jaxflow.attention.blocks import by_blocks
 from jaxflow.errors import InputError
 from jaxflow.geometry import Sphere
 from jaxflow.measures import Cloud
+from jaxflow.measures.single import check_single_cloud
 from jaxflow.particles.flow import Law, check_on
 from jaxflow.particles.limit import AbstractLimit
 from jaxflow.solve import AbstractFlow
@@ -83,12 +84,7 @@ class InfiniteHeads(AbstractFlow):
             raise InputError("must be at least 1", where="block", got=self.block)
 
     def check(self, state: Any) -> None:
-        if not isinstance(state, Cloud):
-            raise InputError(
-                "must be a Cloud of tokens", where="state", got=type(state).__name__, fix="jf.Cloud(points)"
-            )
-        if state.points.ndim != 2:
-            raise InputError("must be a single cloud", where="state.points", got=state.points.shape, fix="use jax.vmap")
+        check_single_cloud(state)
         check_same_dtype({"state": state, "kernel": self.kernel})
         check_on(Sphere(), state.points)
 

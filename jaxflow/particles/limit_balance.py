@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxflow._typing import Real
-from jaxflow.errors import InputError
 from jaxflow.geometry import Sphere
 from jaxflow.measures import Cloud
 from jaxflow.particles.infinite import Averages, InfiniteHeads
 from jaxflow.solve import AbstractObservable
+from jaxflow.solve.observe import check_watched
 
 
 @final
@@ -46,14 +46,8 @@ class LimitEnergy(AbstractObservable):
     """The observable behind `limit_balance`."""
 
     def prepare(self, flow: Any, state: Any) -> Any:
-        if not isinstance(flow, InfiniteHeads):
-            raise InputError(
-                "watches infinitely many heads",
-                where="observe",
-                got=type(flow).__name__,
-                expected="InfiniteHeads",
-                fix="use jf.particles.balance for AttentionFlow",
-            )
+        fix = "use jf.particles.balance for AttentionFlow"
+        check_watched(flow, InfiniteHeads, what="infinitely many heads", fix=fix)
         return flow
 
     def measure(

@@ -9,8 +9,8 @@ from jaxflow._checks import check_same_dtype
 from jaxflow._typing import Real
 from jaxflow.attention import AbstractPairing
 from jaxflow.attention.pairing import check_dim
-from jaxflow.errors import InputError
 from jaxflow.measures import Cloud
+from jaxflow.measures.single import check_single_cloud
 from jaxflow.solve import AbstractFlow
 from jaxflow.weights import AbstractSchedule, Layer
 from jaxflow.weights.values import check_values
@@ -45,12 +45,7 @@ class PairingFlow(AbstractFlow):
         check_values(self.weights.at(0.0), h, d)
 
     def check(self, state: Any) -> None:
-        if not isinstance(state, Cloud):
-            raise InputError(
-                "must be a Cloud of tokens", where="state", got=type(state).__name__, fix="jf.Cloud(points)"
-            )
-        if state.points.ndim != 2:
-            raise InputError("must be a single cloud", where="state.points", got=state.points.shape, fix="use jax.vmap")
+        check_single_cloud(state)
         check_dim(self.attention, state.points.shape[1], "state.points")
         check_same_dtype({"state": state, "attention": self.attention})
 

@@ -8,6 +8,7 @@ import equinox as eqx
 from jaxtyping import PyTree
 
 from jaxflow._typing import Real
+from jaxflow.errors import InputError
 from jaxflow.solve.flow import AbstractFlow
 from jaxflow.weights import AbstractSchedule, Layer
 
@@ -45,6 +46,12 @@ class AbstractObservable(eqx.Module):
     def report(self, measured: PyTree, integrals: PyTree) -> PyTree:
         """What the user sees, from measurements and integrals at the saved times (leading axis t)."""
         return measured
+
+
+def check_watched(flow: Any, kind: type[AbstractFlow], *, what: str, fix: str) -> None:
+    """Raise InputError unless an observable of `what` is given a flow of its kind."""
+    if not isinstance(flow, kind):
+        raise InputError(f"watches {what}", where="observe", got=type(flow).__name__, expected=kind.__name__, fix=fix)
 
 
 @final
