@@ -78,20 +78,41 @@ def attracts_to_blow_up(parts: HostParts, L: ndarray) -> bool:
     rank and trace in, then S stays and Σ blows up.
     """
     S = L @ L.T / np.sum(L**2)
-    Q = slope(parts, S) - parts.A
-    g = float(np.sum(Q * S))
-    F = Q @ S + S @ Q.T - 2 * g * S
+    g = float(np.sum(attention(parts, S) * S))
     if g <= 0:
         return False
+    spectrum = rescaled_spectrum(parts, L)
+    if len(spectrum) == 0:
+        return True
+    top = float(np.real(spectrum).max())
+    drift = float(np.linalg.norm(rescaled_velocity(parts, S)))
+    return top < -1e-3 * g and drift < 0.1 * min(-top, 2 * g)
+
+
+def attention(parts: HostParts, S: ndarray) -> ndarray:
+    """Q = Σ_h c_hV_hSB_h."""
+    return slope(parts, S) - parts.A
+
+
+def rescaled_velocity(parts: HostParts, S: ndarray) -> ndarray:
+    """F(S) = QS + SQᵀ − 2tr(QS)S."""
+    Q = attention(parts, S)
+    return Q @ S + S @ Q.T - 2 * np.sum(Q * S) * S
+
+
+def rescaled_spectrum(parts: HostParts, L: ndarray) -> ndarray:
+    """Eigenvalues of the linearisation of F at S = LLᵀ/tr LLᵀ, on what has the rank of L and trace zero."""
+    S = L @ L.T / np.sum(L**2)
     X = tangents(L, traceless=S)
     if len(X) == 0:
-        return True
+        return np.zeros(0)
+    Q = attention(parts, S)
+    g = np.sum(Q * S)
     dQ = np.einsum("hij,njk,hkl->nil", parts.cV, X, parts.B, optimize=True)
     dg = np.einsum("nij,ij->n", dQ, S) + np.einsum("ij,nij->n", Q, X)
     half = dQ @ S + Q @ X
     dF = half + np.swapaxes(half, 1, 2) - 2 * dg[:, None, None] * S - 2 * g * X
-    top = np.linalg.eigvals(np.einsum("nij,mij->nm", X, dF)).real.max()
-    return bool(top < -1e-3 * g and np.linalg.norm(F) < 0.1 * min(-top, 2 * g))
+    return np.linalg.eigvals(np.einsum("nij,mij->nm", X, dF))
 
 
 def tangents(L: ndarray, traceless: ndarray | None = None) -> ndarray:
