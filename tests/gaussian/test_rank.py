@@ -6,8 +6,9 @@ import oracles
 import pytest
 from compiled import run
 from scipy.integrate import solve_ivp
+from scipy.linalg import sqrtm
 
-from jaxflow.gaussian import Gaussian, MomentFlow, moments, riccati
+from jaxflow.gaussian import Gaussian, MomentFlow, kappa_eff, moments, propagator, riccati
 from jaxflow.solve import RK4, Dopri8, Kvaerno5
 from jaxflow.weights import Constant, make_layer
 
@@ -57,6 +58,36 @@ def test_log_det_by_its_own_equation():
     sol = run(MomentFlow(Constant(A=A, B=B, V=V)), start, t1=1.0, rtol=1e-12, atol=1e-12, observe=moments)
     expected = np.linalg.slogdet(sol.final.covariance)[1] - np.linalg.slogdet(start.covariance)[1]
     np.testing.assert_allclose(sol.observables.log_det_growth[-1], expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("rank", [3, 2])
+def test_the_propagator_solves_its_equation(rank):
+    """Ġ = KG, G(0) = I, by DOP853 along with Σ = GΣ₀Gᵀ; at deficient rank on the range of Σ₀."""
+    A, B, V = (oracles.general(3, 3, scale=0.5, seed=k) for k in (1, 2, 3))
+    L = oracles.general(3, rank, scale=0.5, seed=4)
+    start = Gaussian(jnp.ones(3), jnp.asarray(L))
+    end = run(MomentFlow(Constant(A=A, B=B, V=V)), start, t1=1.0, rtol=1e-12, atol=1e-12).final
+
+    def right(t, z):
+        G = z.reshape(3, 3)
+        return ((A + V @ G @ L @ L.T @ G.T @ B) @ G).ravel()
+
+    G = solve_ivp(right, (0, 1), np.eye(3).ravel(), method="DOP853", rtol=1e-12, atol=1e-13).y[:, -1].reshape(3, 3)
+    found = propagator(start, end)
+    np.testing.assert_allclose(found @ L, G @ L, atol=1e-10)
+    np.testing.assert_allclose(found @ L @ L.T @ found.T, end.covariance, atol=1e-12)
+    if rank == 3:
+        np.testing.assert_allclose(found, G, atol=1e-9)
+
+
+def test_kappa_eff_is_the_norm_of_the_symmetric_form():
+    """max_h ‖Σ^½B_hΣ^½‖₂ by SciPy's square root; zero without heads."""
+    B, L = oracles.general(2, 3, 3, seed=5), oracles.general(3, 3, seed=6)
+    root = np.real(sqrtm(L @ L.T))
+    state = Gaussian(jnp.zeros(3), jnp.asarray(L))
+    expected = max(np.linalg.norm(root @ M @ root, 2) for M in B)
+    np.testing.assert_allclose(kappa_eff(make_layer(B=B, V=B), state), expected, rtol=1e-10)
+    assert kappa_eff(make_layer(A=np.eye(3)), state) == 0
 
 
 @pytest.mark.parametrize(
