@@ -7,7 +7,7 @@ import pytest
 import scipy.integrate
 import scipy.linalg
 
-from jaxflow.gaussian import Gaussian, classify, covariance_spectrum
+from jaxflow.gaussian import Gaussian, bernoulli, classify, covariance_spectrum
 from jaxflow.gaussian.blowup import lyapunov_rates
 from jaxflow.gaussian.evidence import rescaled_spectrum, rescaled_velocity, tangent_spectrum
 from jaxflow.gaussian.parts import host_parts, parts_of, reach
@@ -120,3 +120,14 @@ def test_number_behind_the_riccati_verdict():
     W = scipy.integrate.simpson(np.stack(terms), x=ts, axis=0)
     np.testing.assert_allclose(verdict.numbers["λmax(L₀ᵀW∞L₀)"], np.linalg.eigvalsh(L.T @ W @ L)[-1], rtol=1e-7)
     assert verdict.evidence == "theorem"
+
+
+@pytest.mark.parametrize("shift", [1.5, 0.8])
+def test_limit_behind_the_bernoulli_verdict(shift):
+    """Where the verdict says the covariance settles, and where `bernoulli` puts it by the sign function: one matrix, for
+    A with all and with some directions growing."""
+    growing = oracles.general(3, 3, scale=0.8, seed=1) + (shift - 1) * np.eye(3)
+    layer = make_layer(A=growing, B=B[0] @ B[0].T + 0.1 * np.eye(3), V=-0.7 * np.eye(3))
+    verdict = classify(layer, Gaussian(jnp.zeros(3), jnp.asarray(L)))
+    assert (verdict.regime, verdict.evidence) == ("settles", "theorem")
+    np.testing.assert_allclose(verdict.limit, bernoulli(layer), atol=1e-10)

@@ -53,9 +53,11 @@ def test_large_dimensions_by_the_flow_and_in_closed_form(d, r):
 
 def test_log_det_by_its_own_equation():
     """log det Σ_t = log det Σ₀ + 2∫tr K, an augmented component, against the determinant."""
-    A, B, V = (oracles.general(3, 3, scale=0.5, seed=k) for k in (1, 2, 3))
+    A, B = (oracles.general(3, 3, scale=0.5, seed=k) for k in (1, 2))
+    B, V = B @ B.T, -np.eye(3) + oracles.general(3, 3, scale=0.1, seed=3)
     start = Gaussian(jnp.zeros(3), jnp.asarray(oracles.general(3, 3, scale=0.5, seed=4)))
     sol = run(MomentFlow(Constant(A=A, B=B, V=V)), start, t1=1.0, rtol=1e-12, atol=1e-12, observe=moments)
+    assert sol.outcome == "done"
     expected = np.linalg.slogdet(sol.final.covariance)[1] - np.linalg.slogdet(start.covariance)[1]
     np.testing.assert_allclose(sol.observables.log_det_growth[-1], expected, atol=1e-10)
 
