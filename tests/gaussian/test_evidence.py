@@ -124,8 +124,8 @@ def test_number_behind_the_riccati_verdict():
 
 @pytest.mark.parametrize("shift", [1.5, 0.8])
 def test_limit_behind_the_bernoulli_verdict(shift):
-    """Where the verdict says the covariance settles, and where `bernoulli` puts it by the sign function: one matrix, for
-    A with all and with some directions growing."""
+    """Where the verdict says the covariance settles, and where `bernoulli` puts it by the sign function: one matrix,
+    for A with all and with some directions growing."""
     growing = oracles.general(3, 3, scale=0.8, seed=1) + (shift - 1) * np.eye(3)
     layer = make_layer(A=growing, B=B[0] @ B[0].T + 0.1 * np.eye(3), V=-0.7 * np.eye(3))
     verdict = classify(layer, Gaussian(jnp.zeros(3), jnp.asarray(L)))
