@@ -20,4 +20,5 @@ def _free_compiled_programs():
     """A process that keeps a thousand compiled programs runs out of memory maps, and XLA aborts."""
     yield
     eqx.clear_caches()
+    jax.clear_caches()
     gc.collect()
