@@ -41,7 +41,7 @@ ROOMS = {
         "AbstractLimit", "AttentionFlow", "Balance", "Cloud", "InfiniteHeads", "LimitBalance", "OrnsteinUhlenbeckLimit",
         "PairingFlow", "balance", "count_clusters", "cross_polytope", "dissipation", "energy", "equiangular",
         "equispaced", "gauss_hermite", "limit_balance", "mobility", "octahedral", "sample", "uniform",
-        "von_mises_fisher",
+        "uniform_energy", "von_mises_fisher",
     },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},

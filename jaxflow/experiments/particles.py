@@ -13,6 +13,7 @@ from jaxflow.errors import InputError
 from jaxflow.experiments import build
 from jaxflow.experiments.job import Job, Progress, Run, State
 from jaxflow.experiments.schema import Particles
+from jaxflow.experiments.schema.weights import head_counts
 from jaxflow.experiments.tallies import each_outcome, summarise
 from jaxflow.experiments.trees import from_arrays, to_arrays
 from jaxflow.measures import Cloud
@@ -55,10 +56,14 @@ class Ensemble:
 
 
 def job(experiment: Particles, *, folder: Path, precision: str) -> Job:
-    """The job of a checked config."""
-    # Stepped runs import this module's Ensemble.
+    """The job of a checked config: one run, or one for each number of heads."""
+    # Sweeps and stepped runs import from this module.
     from jaxflow.experiments.stepped import SteppedJob
+    from jaxflow.experiments.sweep import SweepJob, members
 
+    if head_counts(experiment.weights) is not None:
+        runs = {heads: job(each, folder=folder, precision=precision) for heads, each in members(experiment).items()}
+        return SweepJob(experiment, runs)
     ensemble = gather(experiment, folder=folder, precision=precision)
     fixed = isinstance(ensemble.options["method"], AbstractFixed)
     return SteppedJob(ensemble) if fixed else AdaptiveJob(ensemble)

@@ -14,7 +14,7 @@ OUTCOMES = ("done", "blow_up", "max_steps", "nonfinite")
 """From best to worst: the status of a run is the worst of its paths."""
 
 BURN_IN = 1 / 8
-"""Fraction of the run left out of the time mean of G²: 2.5 of 20, as in arXiv:2605.18870 §5."""
+"""Fraction of the run left out of the time means of G² and R: 2.5 of 20, as in arXiv:2605.18870 §5."""
 
 
 def each_outcome(status: Any) -> np.ndarray:
@@ -52,6 +52,7 @@ def summarise(experiment: Particles, state: State, report: Balance | None) -> Ru
             "slope_balance_residual": a["slope_residual"][:, -1],
             "rate_final": a["rate"][:, -1],
             "slope_mean": a["slope"][:, late].mean(1),
+            "rate_mean": a["rate"][:, late].mean(1),
         }
     for name, values in found.items():
         tally.add(name, values)
@@ -77,6 +78,7 @@ BALANCE_KEYS = (
     "slope_balance_residual",
     "rate_final",
     "slope_mean",
+    "rate_mean",
 )
 
 BALANCE_ARRAYS = (

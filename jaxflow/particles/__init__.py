@@ -13,6 +13,7 @@ from jaxflow.particles.flow import AttentionFlow as AttentionFlow
 from jaxflow.particles.infinite import InfiniteHeads as InfiniteHeads
 from jaxflow.particles.limit import AbstractLimit as AbstractLimit
 from jaxflow.particles.limit import OrnsteinUhlenbeckLimit as OrnsteinUhlenbeckLimit
+from jaxflow.particles.limit import uniform_energy as uniform_energy
 from jaxflow.particles.limit_balance import LimitBalance as LimitBalance
 from jaxflow.particles.limit_balance import limit_balance as limit_balance
 from jaxflow.particles.pairing import PairingFlow as PairingFlow

@@ -15,19 +15,23 @@ from jaxflow.viz.phase import phase
 from jaxflow.viz.snapshots import snapshots
 from jaxflow.viz.steering import steering
 from jaxflow.viz.style import STYLE
+from jaxflow.viz.sweep import sweep
 
 
 def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any) -> dict[str, Figure]:
     """The figures of a run of this kind, by the names of their files.
 
     Args:
-        kind: "particles" (`snapshots`, and with an energy balance `dissipation` and `balance`),
+        kind: "particles" (`snapshots`, and with an energy balance `dissipation` and `balance`; over several numbers of
+            heads `snapshots_h…` and `balance_h…` for each, `dissipation`, `exponent` and `balances`),
             "moments" (`moments`), "steer" (`steering`), "closure", "blocks" or "phase" (one of that name).
         arrays: the arrays of the run. summary: its summary. config: its config, for geometry and tolerance.
     """
     with mpl.rc_context(STYLE):
         match kind:
             case "particles":
+                if "heads" in arrays:
+                    return sweep(arrays, summary, geometry=config.flow.geometry)
                 ts = arrays["ts"]
                 drawn = {"snapshots": snapshots(ts, arrays["points"], geometry=config.flow.geometry)}
                 if "energy" in arrays:

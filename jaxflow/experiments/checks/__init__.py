@@ -9,7 +9,7 @@ from jaxflow.experiments.checks.gaussian import check_gaussian
 from jaxflow.experiments.checks.regimes import check_cases, check_closure, check_phase
 from jaxflow.experiments.checks.solve import check_solve
 from jaxflow.experiments.checks.tokens import check_tokens
-from jaxflow.experiments.checks.weights import check_weights
+from jaxflow.experiments.checks.weights import check_single_run, check_weights
 from jaxflow.experiments.schema import Blocks, Closure, Experiment, Moments, Particles, Phase, Steer
 
 
@@ -30,6 +30,7 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
         case Moments():
             d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
             check_weights(experiment.weights, d, "the start")
+            check_single_run(experiment.weights)
             check_direction(experiment.flow, experiment.weights)
             check_solve(experiment.solve, experiment.weights, experiment.flow)
         case Steer():

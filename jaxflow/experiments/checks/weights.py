@@ -12,6 +12,7 @@ from jaxflow.experiments.schema.weights import (
     Piecewise,
     Segment,
     Weights,
+    head_counts,
 )
 
 Layer = Constant | Segment | OrnsteinUhlenbeck | Oscillating | Case
@@ -33,9 +34,24 @@ def check_weights(weights: Weights, d: int, source: str) -> None:
             where="weights",
             expected="`D`, the initial heads, or `heads`, how many to draw at random",
         )
+    counts = head_counts(weights)
+    if counts is not None and counts != sorted(set(counts)):
+        raise InputError("must increase", where="weights.heads", got=counts, expected="increasing whole numbers")
     if isinstance(weights, OrnsteinUhlenbeck) and weights.mean is not None:
         mean = shapes.square(weights.mean, "weights.mean", d, source)
         shapes.symmetric(mean, "weights.mean", "the heads stay symmetric only around a symmetric mean")
+
+
+def check_single_run(weights: Weights) -> None:
+    """Refuse a list of numbers of heads."""
+    counts = head_counts(weights)
+    if counts is not None:
+        raise InputError(
+            "several numbers of heads are several runs, which only particles make",
+            where="weights.heads",
+            got=counts,
+            expected="one whole number",
+        )
 
 
 def check_layer(layer: Layer, where: str, d: int, source: str) -> None:
@@ -43,7 +59,7 @@ def check_layer(layer: Layer, where: str, d: int, source: str) -> None:
     drawn = None if isinstance(layer, Segment | Case) else layer.heads
     if drawn is not None:
         given = [key for key in ("D", "B", "V") if key in _given(layer)]
-        refuse_given(layer, given, where, f"`heads` draws {drawn} tied heads at random")
+        refuse_given(layer, given, where, f"`heads` = {drawn} draws tied heads at random")
     if not isinstance(layer, Case) and layer.D is not None:
         _check_tied(layer.D, f"{where}.D", d, source)
     if isinstance(layer, Constant | Segment | Case):
