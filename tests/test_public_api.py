@@ -40,8 +40,8 @@ ROOMS = {
     "particles": {
         "AbstractLimit", "AttentionFlow", "Balance", "Cloud", "InfiniteHeads", "LimitBalance", "OrnsteinUhlenbeckLimit",
         "PairingFlow", "balance", "count_clusters", "cross_polytope", "dissipation", "energy", "equiangular",
-        "equispaced", "gauss_hermite", "limit_balance", "mobility", "octahedral", "sample", "uniform",
-        "uniform_energy", "von_mises_fisher",
+        "equispaced", "gauss_hermite", "limit_balance", "mobility", "octahedral", "order_parameter", "sample",
+        "uniform", "uniform_energy", "von_mises_fisher",
     },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},

@@ -17,7 +17,7 @@ from jaxflow.experiments.schema.weights import head_counts
 from jaxflow.experiments.tallies import each_outcome, summarise
 from jaxflow.experiments.trees import from_arrays, to_arrays
 from jaxflow.measures import Cloud
-from jaxflow.particles import AttentionFlow, balance
+from jaxflow.particles import AttentionFlow, balance, order_parameter
 from jaxflow.solve import AbstractObservable, Observe, solve
 from jaxflow.solve.methods import AbstractFixed
 
@@ -119,6 +119,7 @@ class AdaptiveJob:
             "ts": sol.ts[0],
             "points": sol.states.points[0],
             "final_points": sol.final.points,
+            "order": orders(sol.final.points, e.clouds),
             "outcome": each_outcome(sol.status),
             "t_end": sol.t_end,
             "steps": sol.stats["steps"],
@@ -136,6 +137,11 @@ class AdaptiveJob:
             shape = Balance(*[jnp.zeros(0)] * 10)
             report = from_arrays("report", shape, state)
         return summarise(self.ensemble.experiment, state, report)
+
+
+def orders(final: Any, clouds: Cloud) -> Any:
+    """The order parameter of every path at its end."""
+    return jax.vmap(order_parameter)(Cloud(final, clouds.log_weights))
 
 
 def _static(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:

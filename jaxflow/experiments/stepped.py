@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxflow.experiments.job import Progress, Run, State
-from jaxflow.experiments.particles import Ensemble
+from jaxflow.experiments.particles import Ensemble, orders
 from jaxflow.experiments.tallies import each_outcome, summarise
 from jaxflow.experiments.trees import from_arrays, to_arrays
 from jaxflow.particles import balance
@@ -97,6 +97,7 @@ class SteppedJob:
             "ts": ts,
             "points": points,
             "final_points": carry.y,
+            "order": orders(carry.y, e.clouds),
             "outcome": each_outcome(carry.status),
             "t_end": carry.t_end,
             "steps": carry.steps,

@@ -27,8 +27,8 @@ def summarise(experiment: Particles, state: State, report: Balance | None) -> Ru
     """The Run of finished paths.
 
     Args:
-        state: `ts` (t,), `points` (t, n, d) of the first path, `final_points` (p, n, d); `outcome`, `t_end` and
-            `steps` (p,).
+        state: `ts` (t,), `points` (t, n, d) of the first path, `final_points` (p, n, d); `outcome`, `t_end`,
+            `steps` and `order` (p,).
         report: the balance with fields (p, t), or None where it has no meaning; its keys are null then.
     """
     outcome = OUTCOMES[int(np.max(state["outcome"]))]
@@ -60,6 +60,7 @@ def summarise(experiment: Particles, state: State, report: Balance | None) -> Ru
     norms = [np.linalg.norm(x, axis=-1) for x in (points, final)]
     summary["max_norm_error"] = float(max(np.abs(r - 1).max() for r in norms)) if on_sphere else None
     tally.add("clusters", np.array([count_clusters(x) for x in final], float))
+    tally.add("order", state["order"])
     summary["paths"] = experiment.paths
     summary["steps"] = int(np.max(state["steps"]))
     if outcome in ADVICE:

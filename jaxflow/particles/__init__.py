@@ -16,6 +16,7 @@ from jaxflow.particles.limit import OrnsteinUhlenbeckLimit as OrnsteinUhlenbeckL
 from jaxflow.particles.limit import uniform_energy as uniform_energy
 from jaxflow.particles.limit_balance import LimitBalance as LimitBalance
 from jaxflow.particles.limit_balance import limit_balance as limit_balance
+from jaxflow.particles.order import order_parameter as order_parameter
 from jaxflow.particles.pairing import PairingFlow as PairingFlow
 from jaxflow.particles.tokens import cross_polytope as cross_polytope
 from jaxflow.particles.tokens import equiangular as equiangular

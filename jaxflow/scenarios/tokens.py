@@ -68,6 +68,23 @@ def _balance_of_unlike_heads() -> float:
     return float(report.residual[-1] / (report.energy[-1] - report.energy[0]))
 
 
+RISING, ANGLE, TIME = np.array([[[3.0, 0.0], [0.0, 0.0]], [[-4.0, 0.0], [0.0, 0.0]]]), 1.4, 10.0
+
+
+def _rising_energy() -> float:
+    """E at t = 10 of one token that descends under the softmax law with heads diag(3, 0), diag(−4, 0)."""
+    flow = AttentionFlow(Constant(D=RISING), direction="descend")
+    token = Cloud(jnp.array([[np.cos(ANGLE), np.sin(ANGLE)]]))
+    final = solve(flow, token, t1=TIME, **TIGHT).final
+    return float(energy(flow, final, flow.weights.at(0.0)))
+
+
+def _rising_energy_exact() -> float:
+    """E = ¼(e^{3c²} + e^{−4c²}), c = cos θ(t), with tan θ(t) = e^{−t/2} tan θ(0)."""
+    c2 = 1 / (1 + (np.exp(-TIME / 2) * np.tan(ANGLE)) ** 2)
+    return float((np.exp(3 * c2) + np.exp(-4 * c2)) / 4)
+
+
 def _oscillating_equation() -> float:
     """Largest entry of Ḋ − (F − D) at t = 1.7 for four spread heads in d = 3."""
     heads = Oscillating(initial=random_heads(jax.random.key(0), heads=4, dim=3), phase="spread")
@@ -132,6 +149,14 @@ CHECKS = (
         0.0,
         1e-7,
         _balance_of_unlike_heads,
+    ),
+    Check(
+        "tokens_energy_rises",
+        "derived: one token, two unlike heads on S¹",
+        "Under the softmax law the energy can rise while tokens `descend`: here from 0.495 to 5.003 (closed form).",
+        _rising_energy_exact(),
+        1e-9,
+        _rising_energy,
     ),
     Check(
         "tokens_oscillating_heads",

@@ -1,18 +1,21 @@
 """Where tokens start: the laws they are drawn from, and the clusters they end in."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
 from scipy.special import ive
 
 from jaxflow.errors import InputError
+from jaxflow.measures import Cloud
 from jaxflow.particles import (
     count_clusters,
     cross_polytope,
     equiangular,
     equispaced,
     octahedral,
+    order_parameter,
     uniform,
     von_mises_fisher,
 )
@@ -91,6 +94,17 @@ def test_equiangular_tokens_have_their_gram_matrix(n, dim, rho):
 def test_refusals(make, part):
     with pytest.raises(InputError, match=part):
         make()
+
+
+def test_the_order_of_equiangular_tokens():
+    """|x̄|² = (1 + (n−1)ρ)/n; for weights w on orthonormal tokens it is Σw²; balanced tokens have none."""
+    for rho in (0.3, 0.9):
+        np.testing.assert_allclose(order_parameter(equiangular(n=4, dim=4, cosine=rho)) ** 2, (1 + 3 * rho) / 4)
+    w = jnp.array([0.5, 0.3, 0.2])
+    np.testing.assert_allclose(order_parameter(Cloud.from_weights(jnp.eye(3), w)) ** 2, jnp.sum(w**2))
+    poles = jnp.array([[0.0, 1.0], [0.0, -1.0]])
+    assert order_parameter(Cloud(poles)) == 0
+    assert np.isfinite(jax.grad(lambda x: order_parameter(Cloud(x)))(poles)).all()
 
 
 def test_clusters_are_counted_by_chains():
