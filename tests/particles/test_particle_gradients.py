@@ -11,8 +11,9 @@ from compiled import run
 from jaxflow.attention import Chunked, Dense
 from jaxflow.geometry import Sphere
 from jaxflow.measures import Cloud
-from jaxflow.particles import AttentionFlow
-from jaxflow.weights import Function, Layer
+from jaxflow.particles import AttentionFlow, balance
+from jaxflow.solve import Euler
+from jaxflow.weights import Function, Layer, OrnsteinUhlenbeck
 
 POINT = {
     "D": jnp.asarray(oracles.symmetric(2, 3, seed=1)),
@@ -55,10 +56,32 @@ def moved(direction, t):
     ids=["fixed", "adaptive"],
 )
 def test_gradients_of_terminal_tokens(kernel, options):
-    value = eqx.filter_jit(lambda p: loss(p, kernel, **options))
-    gradient = eqx.filter_jit(jax.grad(lambda p: loss(p, kernel, **options)))(POINT)
     forward = options if "dt" in options else {**options, "gradient": "forward"}
-    push = eqx.filter_jit(lambda d: jax.jvp(lambda p: loss(p, kernel, **forward), (POINT,), (d,))[1])
+    check_gradients(lambda p: loss(p, kernel, **options), lambda p: loss(p, kernel, **forward))
+
+
+@pytest.mark.parametrize("noisy", [False, True], ids=["constant", "noise"])
+def test_gradients_of_every_term_of_the_balance(noisy):
+    """E, R, G² and the integrals at t1, in D, A, b and the start; with noise along one path of the heads."""
+
+    def terms(p):
+        if noisy:
+            weights = OrnsteinUhlenbeck(initial=p["D"], mean=jnp.eye(3), A=p["A"], b=p["b"])
+        else:
+            weights = Function(Steady(p["D"], p["A"], p["b"]))
+        options = {"method": Euler(), "key": jax.random.key(3)} if noisy else {}
+        flow, start = AttentionFlow(weights, direction="descend"), Cloud(Sphere().retract(p["start"]))
+        r = run(flow, start, t1=0.5, dt=0.05, observe=balance, **options).observables
+        values = (r.energy, r.rate, r.slope, r.rate_integral, r.slope_integral, r.dt_energy_integral, r.martingale)
+        return sum(c * x[-1] for c, x in zip(oracles.general(7, seed=5), values))
+
+    check_gradients(terms, terms)
+
+
+def check_gradients(of_reverse, of_forward):
+    """Reverse mode against differences, and forward against reverse mode, in every parameter."""
+    value, gradient = jax.jit(of_reverse), jax.jit(jax.grad(of_reverse))(POINT)
+    push = jax.jit(lambda d: jax.jvp(of_forward, (POINT,), (d,))[1])
     for name in POINT:
         direction = {n: (1.0 if n == name else 0.0) * x for n, x in DIRECTION.items()}
         difference = oracles.derivative(lambda t, d=direction: float(value(moved(d, t))), 0.0, step=5e-3)
