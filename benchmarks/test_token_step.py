@@ -74,7 +74,7 @@ def test_step_with_all_diagnostics(benchmark, heads):
 
     x, D = torch.tensor(np.asarray(first.y))[None], torch.tensor(np.asarray(first.noise))[None]
     state = flow.join(first.y, None)
-    energy, slope, rate, _ = balance.measure(flow, 0.0, state, flow.weights, first.noise)
+    energy, slope, rate, *_ = balance.measure(flow, 0.0, state, flow.weights, first.noise)
     _, _, peer = torch_step(x, D, torch.zeros_like(D))
     np.testing.assert_allclose([float(y[0]) for y in peer[:3]], [energy, rate, slope], rtol=1e-12)
 

@@ -1,6 +1,6 @@
 """`kind = "particles"`: clouds of tokens under attention, on one or many independent paths."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ class AdaptiveJob:
 
         report = None
         if self.ensemble.observable is balance:
-            shape = Balance(*[jnp.zeros(0)] * 10)
+            shape = Balance(*[jnp.zeros(0)] * len(fields(Balance)))
             report = from_arrays("report", shape, state)
         return summarise(self.ensemble.experiment, state, report)
 

@@ -19,7 +19,7 @@ from jaxflow._checks import check_symmetric
 from jaxflow._typing import Real
 from jaxflow.errors import InputError
 from jaxflow.measures import Cloud
-from jaxflow.particles.energy import dissipation, energy, energy_of, ito, work
+from jaxflow.particles.energy import dissipation, energy, energy_of, ito, upper_gradient, work
 from jaxflow.particles.flow import AttentionFlow, Terms
 from jaxflow.solve import AbstractObservable
 from jaxflow.solve.observe import check_watched
@@ -35,8 +35,12 @@ class Balance(eqx.Module):
         rate: R, the true −dE/dt at frozen weights. Negative when the flow raises the energy.
         slope: G², the published dissipation.
         gap: R − G² (R + G² for flows that ascend), zero when all heads see the same m_h.
+        upper: |∂E|² = Σ_i w_i |g(x_i)|²/b̂(x_i), the squared upper gradient of E in the weighted metric.
+        metric_derivative: |μ̇| = G, the speed in the weighted metric; R ≤ |∂E| |μ̇|.
         rate_integral, slope_integral: ∫R, ∫G² from 0 to t.
         dt_energy_integral: ∫∂ₜE, including the jumps of E where a piecewise schedule changes layer.
+        deficit: ½∫|μ̇|² + ½∫|∂E|² − ∫R (+ ∫R for flows that ascend) ≥ 0: zero on curves of maximal slope, which those of
+            the "steepest" law are (energy–dissipation equality).
         martingale: M.
         residual: E(t) − E(0) − ∫∂ₜE + ∫R − M: zero up to the error of the solver.
         slope_residual: the same with G² in the place of R (−G² for flows that ascend): the published balance.
@@ -46,12 +50,18 @@ class Balance(eqx.Module):
     rate: Float[Array, "*t"]
     slope: Float[Array, "*t"]
     gap: Float[Array, "*t"]
+    upper: Float[Array, "*t"]
     rate_integral: Float[Array, "*t"]
     slope_integral: Float[Array, "*t"]
     dt_energy_integral: Float[Array, "*t"]
+    deficit: Float[Array, "*t"]
     martingale: Float[Array, "*t"]
     residual: Float[Array, "*t"]
     slope_residual: Float[Array, "*t"]
+
+    @property
+    def metric_derivative(self) -> Float[Array, "*t"]:
+        return jnp.sqrt(self.slope)
 
 
 def published_sign(flow: AttentionFlow) -> float:
@@ -65,6 +75,7 @@ class Integrals(NamedTuple):
     rate: Any
     slope: Any
     published: Any
+    deficit: Any
     dt_energy: Any
     martingale: Any
 
@@ -103,11 +114,12 @@ class EnergyBalance(AbstractObservable):
 
     def measure(
         self, flow: AttentionFlow, t: Real, state: Cloud, schedule: AbstractSchedule, noise: Any
-    ) -> tuple[Array, Array, Array, Array]:
+    ) -> tuple[Array, Array, Array, Array, Array]:
         layer = schedule.at(t, noise)
         velocity, terms = flow.field(t, state, layer)
         slope, rate = dissipation(flow, state, velocity, terms)
-        return energy_of(state, terms), slope, rate, rate - published_sign(flow) * slope
+        upper = upper_gradient(flow, state, terms)
+        return energy_of(state, terms), slope, rate, rate - published_sign(flow) * slope, upper
 
     def rates(
         self,
@@ -123,12 +135,14 @@ class EnergyBalance(AbstractObservable):
         dt_energy = work(state, terms, schedule.drift(t, noise))
         if isinstance(schedule, AbstractRandom):
             dt_energy = dt_energy + ito(state, terms, schedule.amplitude(t, noise) ** 2)
-        return Integrals(rate, slope, published_sign(flow) * slope, dt_energy, jnp.zeros_like(rate))
+        sign = published_sign(flow)
+        deficit = (slope + upper_gradient(flow, state, terms)) / 2 - sign * rate
+        return Integrals(rate, slope, sign * slope, deficit, dt_energy, jnp.zeros_like(rate))
 
     def jump(self, flow: AttentionFlow, t: Real, state: Cloud, before: Layer, after: Layer) -> Integrals:
         gain = energy(flow, state, after) - energy(flow, state, before)
         zero = jnp.zeros_like(gain)
-        return Integrals(zero, zero, zero, gain, zero)
+        return Integrals(zero, zero, zero, zero, gain, zero)
 
     def kick(
         self,
@@ -143,10 +157,10 @@ class EnergyBalance(AbstractObservable):
         before, after = noise
         shock = work(state, terms, schedule.shock(t, before, after, h))
         zero = jnp.zeros_like(shock)
-        return Integrals(zero, zero, zero, zero, shock)
+        return Integrals(zero, zero, zero, zero, zero, shock)
 
-    def report(self, measured: tuple[Array, Array, Array, Array], integrals: Integrals) -> Balance:
-        E, slope, rate, gap = measured
+    def report(self, measured: tuple[Array, Array, Array, Array, Array], integrals: Integrals) -> Balance:
+        E, slope, rate, gap, upper = measured
         I = jax.tree.map(lambda x: x - x[0], integrals)
         change = E - E[0] - I.dt_energy - I.martingale
         return Balance(
@@ -154,9 +168,11 @@ class EnergyBalance(AbstractObservable):
             rate=rate,
             slope=slope,
             gap=gap,
+            upper=upper,
             rate_integral=I.rate,
             slope_integral=I.slope,
             dt_energy_integral=I.dt_energy,
+            deficit=I.deficit,
             martingale=I.martingale,
             residual=change + I.rate,
             slope_residual=change + I.published,

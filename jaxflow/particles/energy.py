@@ -50,12 +50,23 @@ def dissipation(
     flow: AttentionFlow, state: Cloud, velocity: Float[Array, "n d"], terms: Terms
 ) -> tuple[Scalar, Scalar]:
     """(slope G², rate R) of moving the cloud with this velocity."""
-    tilted, m = _tilted(terms)
-    assert terms.layer.B is not None
-    c, w, x = head_average(terms.layer), state.weights, state.points
-    g = flow.geometry.project(x, jnp.einsum("h,hi,hkl,hil->ik", c, m, terms.layer.B, tilted.mean))
+    w, g = state.weights, _gradient(flow, state, terms)
     slope = jnp.einsum("i,i,ik,ik->", w, mobility(terms), velocity, velocity)
     return slope, -jnp.einsum("i,ik,ik->", w, g, velocity)
+
+
+def upper_gradient(flow: AttentionFlow, state: Cloud, terms: Terms) -> Scalar:
+    """|∂E|² = Σ_i w_i |g(x_i)|²/b̂(x_i), the largest R²/G² of any velocity: Cauchy–Schwarz, R = −Σ w ⟨g, v⟩ ≤ |∂E| G."""
+    g = _gradient(flow, state, terms)
+    return jnp.einsum("i,i,ik,ik->", state.weights, 1 / mobility(terms), g, g)
+
+
+def _gradient(flow: AttentionFlow, state: Cloud, terms: Terms) -> Float[Array, "n d"]:
+    """g(x_i)."""
+    tilted, m = _tilted(terms)
+    assert terms.layer.B is not None
+    u = jnp.einsum("h,hi,hkl,hil->ik", head_average(terms.layer), m, terms.layer.B, tilted.mean)
+    return flow.geometry.project(state.points, u)
 
 
 def _tilted(terms: Terms) -> tuple[Tilted, Float[Array, "h n"]]:

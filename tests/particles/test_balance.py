@@ -10,6 +10,7 @@ import numpy as np
 import oracles
 import pytest
 from compiled import run
+from scipy.integrate import simpson
 
 from jaxflow.measures import Cloud
 from jaxflow.particles import AttentionFlow, balance
@@ -59,6 +60,26 @@ def test_under_steepest_descent_both_balances_close():
     assert abs(float(r.residual[-1])) < 1e-7 * drop
     assert abs(float(r.slope_residual[-1])) < 1e-7 * drop
     np.testing.assert_allclose(r.slope, r.rate, rtol=1e-12)
+
+
+@pytest.mark.parametrize("direction", ["descend", "ascend"])
+def test_energy_dissipation_equality_holds_on_curves_of_maximal_slope_only(direction):
+    """½∫|μ̇|² + ½∫|∂E|² = ±(E(0) − E(t)) under the steepest law; under softmax the left side is larger, by
+    ½∫ Σ w b̂ |v ± g/b̂|²."""
+    sign, times = 1 if direction == "descend" else -1, np.linspace(0.0, 2.0, 65)
+    for law in ("steepest", "softmax"):
+        flow = AttentionFlow(Constant(D=heads(5)), law=law, direction=direction)
+        r = reported(flow, **TIGHT, save_at=times.tolist())
+        drop = sign * float(r.energy[0] - r.energy[-1])
+        both = simpson((r.metric_derivative**2 + r.upper) / 2, x=times)
+        np.testing.assert_allclose(r.deficit[-1], both - drop, atol=1e-6 * abs(drop))
+        if law == "steepest":
+            assert drop > 0.05
+            assert abs(float(r.deficit[-1])) < 1e-7 * drop
+            np.testing.assert_allclose(r.upper, r.slope, rtol=1e-11)
+        else:
+            assert r.deficit[-1] > 0.01 * abs(drop)
+            assert (np.diff(r.deficit) > 0).all()
 
 
 def test_the_unnormalized_law_closes_the_balance_too():
