@@ -16,14 +16,16 @@ def tilt(
     *,
     second: bool,
     first_row: Int[Array, ""] | int | None = None,
+    top: Float[Array, "h n"] | None = None,
 ) -> Tilted:
-    """All pairs of these queries with the cloud. `first_row` is the token index of query 0 when attention is causal."""
+    """All pairs of these queries with the cloud. `first_row` is the token index of query 0 when attention is causal;
+    `top` a number near the largest logit of each query where one is known, such as log m."""
     s = jnp.einsum("hnd,md->hnm", q, x) + log_w[None, None]
     if first_row is not None:
         seen = jnp.arange(x.shape[0])[None, :] <= first_row + jnp.arange(q.shape[1])[:, None]
         s = jnp.where(seen[None], s, -jnp.inf)
     # The shift cancels exactly, so it needs no derivative.
-    top = jax.lax.stop_gradient(jnp.max(s, axis=-1, keepdims=True))
+    top = jax.lax.stop_gradient(jnp.max(s, axis=-1, keepdims=True) if top is None else top[..., None])
     p = jnp.exp(s - top)
     total = jnp.sum(p, axis=-1, keepdims=True)
     mean = jnp.einsum("hnm,md->hnd", p, x) / total

@@ -87,9 +87,7 @@ def ito(state: Cloud, terms: Terms, noise_var: Float[Array, "*h"]) -> Scalar:
 
     `noise_var` is σ² of all heads, (), or of each, (h,).
     """
-    tilted, m = _tilted(terms)
-    assert tilted.second is not None
-    x, c, w = state.points, head_average(terms.layer), state.weights
-    S = tilted.second
-    square = jnp.sum(x * x, -1)[None] * jnp.trace(S, axis1=-2, axis2=-1) + jnp.einsum("ik,hikl,il->hi", x, S, x)
-    return jnp.einsum("h,h,i,hi,hi->", jnp.broadcast_to(noise_var, c.shape) / 8, c, w, m, square)
+    assert terms.tilted is not None
+    assert terms.tilted.quartic is not None
+    c = head_average(terms.layer)
+    return jnp.sum(jnp.broadcast_to(noise_var, c.shape) / 8 * c * terms.tilted.quartic)

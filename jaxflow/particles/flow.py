@@ -68,7 +68,8 @@ class AttentionFlow(AbstractFlow):
         causal: token i attends to tokens j ≤ i only.
         relu: the feed-forward part is relu(Ax + b), entry by entry, instead of Ax + b. Gaussians do not stay
             Gaussians then; `gaussian.relu_bound` says how far they stray.
-        second: also compute the tilted second moments (observables switch this on when they need it).
+        second: also compute what the Itô term needs: the tilted second moments, or for tied heads `Tilted.quartic`
+            alone (observables switch this on when they need it).
         normalization: "post" on the sphere; "pre" or "peri" in R^d, where tokens must keep away from 0. None: "post" on
             the sphere, no normalisation in R^d.
         kappa: κ > 0 of the noise √(2/κ) dW on every token; None: no noise. Runs by `Euler()` with a key, and is
@@ -188,6 +189,8 @@ class AttentionFlow(AbstractFlow):
         if layer.B is None:
             return None
         x = self.inputs(state.points)
+        if layer.tied and not self.causal and self.law != "hardmax":
+            return self.kernel.tied(layer.B, x, state.log_w, quartic=self.second)
         q = jnp.einsum("hij,nj->hni", layer.B, x)
         if self.law == "hardmax":
             block = x.shape[0] if isinstance(self.kernel, Dense) else getattr(self.kernel, "block", None)

@@ -8,6 +8,7 @@ import oracles
 import pytest
 
 from jaxflow.attention import Chunked, Dense
+from jaxflow.attention.exponential import LARGEST, LOG2_E, bounded_exp2
 from jaxflow.errors import InputError
 
 N, D, H = 7, 3, 2
@@ -91,3 +92,119 @@ def test_queries_may_differ_in_number_from_tokens():
 def test_a_block_must_hold_a_query():
     with pytest.raises(InputError, match=r"Chunked\.block: must be at least 1"):
         Chunked(block=0)
+
+
+def cloud_for_tied(kind, n, d, dtype):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(n, d)) if kind != "clustered" else 1e-3 * rng.normal(size=(n, d)) + np.eye(d)[0]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    w = rng.uniform(size=n) ** (30 if kind == "weighted" else 0)
+    return jnp.asarray(1.5 * x if kind == "long" else x, dtype), jnp.asarray(np.log(w / w.sum()), dtype)
+
+
+def symmetric_heads(h, d, scale, dtype=float):
+    Z = np.random.default_rng(4).normal(size=(h, d, d))
+    return jnp.asarray(scale * (Z + Z.transpose(0, 2, 1)) / 2, dtype)
+
+
+TIED = {
+    kernel: eqx.filter_jit(lambda *a, kernel=kernel: kernel.tied(*a, quartic=True)) for kernel in (Dense(), Chunked())
+}
+
+
+@pytest.mark.parametrize("kind", ["spread", "clustered", "weighted", "long"])
+@pytest.mark.parametrize(("n", "d", "h"), [(200, 3, 10), (93, 2, 7), (41, 5, 25), (130, 4, 1)])
+@pytest.mark.parametrize("scale", [1.0, 20.0])
+def test_tied_heads_by_symmetry_equal_the_dense_sums(kind, n, d, h, scale):
+    """n: several tiles, tiles filled up, one tile. At scale 20 some logits reach a hundred."""
+    x, log_w = cloud_for_tied(kind, n, d, float)
+    D = symmetric_heads(h, d, scale)
+    dense, found = (TIED[kernel](D, x, log_w) for kernel in TIED)
+    # log m is of the size of the logits, whose rounding both sides have.
+    np.testing.assert_allclose(found.log_m, dense.log_m, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found.mean, dense.mean, atol=1e-12)
+    np.testing.assert_allclose(found.quartic, dense.quartic, rtol=1e-12)
+
+
+def test_tied_heads_against_the_double_loop():
+    D = np.asarray(symmetric_heads(H, 3, 1.0))
+    for block in (None, 1, 3, 7):
+        found = Chunked(block).tied(jnp.asarray(D), X, jnp.log(W), quartic=True)
+        for h in range(H):
+            m, a, S = oracles.tilt(D[h], np.asarray(X), np.asarray(W))
+            np.testing.assert_allclose(found.log_m[h], np.log(m), atol=1e-13)
+            np.testing.assert_allclose(found.mean[h], a, atol=1e-13)
+            squares = [x @ x * np.trace(s) + x @ s @ x for x, s in zip(np.asarray(X), S, strict=True)]
+            np.testing.assert_allclose(found.quartic[h], np.sum(np.asarray(W) * m * squares), rtol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [150.0, 5000.0])
+def test_tied_heads_of_any_size_neither_overflow_nor_lose_the_maximum(scale):
+    x, log_w = cloud_for_tied("weighted", 200, 3, float)
+    D = symmetric_heads(10, 3, scale)
+    dense, found = (kernel.tied(D, x, log_w) for kernel in (Dense(), Chunked()))
+    assert bool(jnp.isfinite(found.log_m).all())
+    np.testing.assert_allclose(found.log_m, dense.log_m, rtol=1e-12)
+    np.testing.assert_allclose(found.mean, dense.mean, atol=1e-12)
+
+
+def test_one_large_head_of_a_batch_does_not_disturb_the_others():
+    x, log_w = cloud_for_tied("spread", 100, 3, float)
+    D = jnp.stack([symmetric_heads(10, 3, scale) for scale in (1.0, 1000.0)])
+    together = jax.jit(jax.vmap(lambda D: Chunked().tied(D, x, log_w)))(D)
+    for i in range(2):
+        alone = Dense().tied(D[i], x, log_w)
+        np.testing.assert_allclose(together.log_m[i], alone.log_m, rtol=1e-12)
+        np.testing.assert_allclose(together.mean[i], alone.mean, atol=1e-12)
+
+
+def test_heads_that_are_not_numbers_give_no_numbers():
+    x, log_w = cloud_for_tied("spread", 20, 3, float)
+    assert bool(jnp.isnan(Chunked().tied(jnp.full((1, 3, 3), jnp.nan), x, log_w).mean).all())
+
+
+@pytest.mark.parametrize("scale", [1.0, 15.0, 60.0])
+def test_tied_heads_in_single_precision(scale):
+    x, log_w = cloud_for_tied("spread", 200, 3, jnp.float32)
+    D = symmetric_heads(10, 3, scale, jnp.float32)
+    found = Chunked().tied(D, x, log_w)
+    exact = Dense().tied(D.astype(float), x.astype(float), log_w.astype(float))
+    assert found.mean.dtype == jnp.float32
+    np.testing.assert_allclose(found.log_m, exact.log_m, rtol=2e-6, atol=2e-6 * scale)
+    np.testing.assert_allclose(found.mean, exact.mean, atol=3e-6 * scale)
+
+
+@pytest.mark.parametrize("scale", [1.0, 400.0])
+def test_derivatives_of_tied_heads_are_those_of_the_dense_sums(scale):
+    """To second order, forward and backward."""
+    x, log_w = cloud_for_tied("weighted", 90, 3, float)
+    at = (symmetric_heads(3, 3, scale), x, log_w)
+    tangents = tuple(jnp.asarray(oracles.general(*y.shape, seed=5)) for y in at)
+    tangents = (tangents[0] + jnp.swapaxes(tangents[0], 1, 2), *tangents[1:])
+
+    def everything(kernel):
+        def f(*at):
+            t = kernel.tied(*at, quartic=scale == 1)
+            return (t.log_m, t.mean) + ((t.quartic,) if scale == 1 else ())
+
+        value, forward = jax.jvp(f, at, tangents)
+        cotangents = jax.tree.map(lambda v: jnp.asarray(oracles.general(*v.shape, seed=6)), value)
+
+        def gradient(*at):
+            return jax.vjp(f, *at)[1](cotangents)
+
+        return forward, *jax.jvp(gradient, at, tangents)
+
+    dense, found = (jax.jit(lambda kernel=kernel: everything(kernel))() for kernel in (Dense(), Chunked(block=40)))
+    size = max(float(jnp.max(jnp.abs(y))) for y in jax.tree.leaves(dense))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-13 * size), dense, found)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_the_bounded_exponential_is_right_to_one_unit_in_the_last_place(dtype):
+    largest = LARGEST[np.dtype(dtype)] * LOG2_E
+    rng = np.random.default_rng(0)
+    x = np.concatenate([rng.normal(size=10_000), rng.uniform(-largest, largest, 10_000), np.arange(-30, 31) / 2])
+    x = x.astype(dtype)
+    exact = np.exp2(x.astype(np.longdouble))
+    assert np.max(np.abs(np.asarray(jax.jit(bounded_exp2)(jnp.asarray(x))) / exact - 1)) < np.finfo(dtype).eps

@@ -1,0 +1,53 @@
+"""2^x without the branches of a library exponential: half its time on a CPU, for arguments known to be bounded.
+
+    2^x = 2^k 2^r,      k = round(x),  r = x − k ∈ [−½, ½]
+
+2^r is a polynomial, its Chebyshev interpolant in exact coefficients; 2^k is added to the exponent's bits. XLA's own
+exp2 multiplies by ln 2 first and so loses |x| roundings; here r is exact.
+"""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+LOG2_E = 1 / math.log(2)
+
+LARGEST = {np.dtype(np.float64): 300.0, np.dtype(np.float32): 25.0}
+"""How large |x| ln 2 may be: e^{±LARGEST}, their products with each other, and sums of such stay normal numbers."""
+
+
+@functools.cache
+def _coefficients(degree: int) -> list[float]:
+    """Of the polynomial that interpolates 2^r at the Chebyshev points of [−½, ½], from the constant on."""
+    with np.errstate(all="ignore"):
+        nodes = (
+            np.cos((np.arange(degree + 1) + np.longdouble(0.5)) * 4 * np.arctan(np.longdouble(1)) / (degree + 1)) / 2
+        )
+        chebyshev = np.polynomial.chebyshev.chebvander(2 * nodes, degree)
+        weights = np.full(degree + 1, np.longdouble(2) / (degree + 1))
+        weights[0] /= 2
+        series = weights * (chebyshev.T @ np.exp2(nodes))
+        powers = np.polynomial.chebyshev.cheb2poly(series)
+    return [float(c * np.longdouble(2) ** i) for i, c in enumerate(powers)]
+
+
+def bounded_exp2(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """2^x to one unit in the last place, float64 or float32, where |x| ln 2 ≤ LARGEST. It has no derivative rule."""
+    integer, bits, degree = {
+        np.dtype(np.float64): (jnp.int64, 52, 11),
+        np.dtype(np.float32): (jnp.int32, 23, 6),
+    }[np.dtype(x.dtype)]
+    k = jnp.round(x)
+    r = x - k
+    *lower, top = _coefficients(degree)
+    p: Any = jnp.full_like(x, top)
+    for c in reversed(lower):
+        p = p * r + c
+    # k + 1.5 · 2^bits has the integer k in its lowest bits.
+    shift = jax.lax.bitcast_convert_type(k + 1.5 * 2**bits, integer) << bits
+    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(p, integer) + shift, x.dtype)
