@@ -42,7 +42,7 @@ def run(
     job = prepare(request.experiment, folder=request.folder, precision=request.precision)
     if dry_run:
         for name, value in {**job.describe(), "run directory": str(request.run_dir.path)}.items():
-            print(f"{name:<16}{value}")
+            print(f"{name:<17} {value}")
         return
     try:
         result = execute(job, request, reporter=reporter(quiet=quiet))

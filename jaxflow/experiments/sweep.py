@@ -33,7 +33,7 @@ class SweepJob:
 
     def describe(self) -> dict[str, str]:
         first, *_ = each = [run.describe() for run in self.runs.values()]
-        joined = {name: ", ".join(dict.fromkeys(said[name] for said in each)) for name in first}
+        joined = {name: "; ".join(dict.fromkeys(said[name] for said in each)) for name in first}
         return {**joined, "heads": f"{', '.join(map(str, self.runs))}: one run each"}
 
     def begin(self) -> State:
