@@ -1,5 +1,6 @@
 """What does `jaxflow run` do? Check the request, then configure jax, then run: in this order."""
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -33,7 +34,9 @@ def run(
     # Platform and precision must be chosen before the first use of jax.
     from jaxflow.runtime import configure
 
-    configure(platform=platform, precision=request.precision)
+    # Independent paths of tokens are spread over the cores of a CPU, one device each.
+    paths = getattr(request.experiment, "paths", 1)
+    configure(platform=platform, precision=request.precision, cpu_devices=min(paths, os.cpu_count() or 1))
 
     from jaxflow.experiments import prepare
     from jaxflow.experiments.engine import Interrupted, execute

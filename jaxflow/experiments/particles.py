@@ -1,5 +1,6 @@
 """`kind = "particles"`: clouds of tokens under attention, on one or many independent paths."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,11 @@ from jaxflow.measures import Cloud
 from jaxflow.particles import AttentionFlow, balance, order_parameter
 from jaxflow.solve import AbstractObservable, Observe, solve
 from jaxflow.solve.methods import AbstractFixed
+from jaxflow.solve.spread import spread
 
-PAIRS_AT_ONCE = 2**19
-"""Paths run side by side while together they have no more pairs of tokens and heads than this."""
+PAIRS_AT_ONCE = 2**22
+"""Paths run side by side while together they have no more pairs of tokens and heads than this. On a CPU each runs by
+itself: its pairs are many enough to fill a core, and stay in its cache."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Ensemble:
         """For a dry run."""
         paths, n, d = self.clouds.points.shape
         return {
-            "paths": f"{paths}, {self.at_once} at a time",
+            "paths": f"{paths}, {self.at_once} at a time on each of {len(jax.devices())} devices",
             "tokens": f"{n} in dimension {d}",
             "heads": str(self.heads),
             "method": type(self.options["method"]).__name__,
@@ -81,7 +84,8 @@ def gather(experiment: Particles, *, folder: Path, precision: str) -> Ensemble:
     ]
     flows[0].check(clouds[0])
     heads = flows[0].weights.at(0.0).heads
-    at_once = int(np.clip(PAIRS_AT_ONCE // (n * n * max(1, heads)), 1, len(keys)))
+    fit = 1 if jax.default_backend() == "cpu" else PAIRS_AT_ONCE // (n * n * max(1, heads))
+    at_once = int(np.clip(fit, 1, len(keys)))
     noise = jnp.stack([build.stream(key, "noise") for key in keys])
     return Ensemble(experiment, _stack(flows), _stack(clouds), noise, _observable(flows[0], clouds[0]), heads, at_once)
 
@@ -141,7 +145,7 @@ class AdaptiveJob:
 
 def orders(final: Any, clouds: Cloud) -> Any:
     """The order parameter of every path at its end."""
-    return jax.vmap(order_parameter)(Cloud(final, clouds.log_weights))
+    return jax.vmap(order_parameter)(Cloud(jnp.asarray(final), clouds.log_weights))
 
 
 def _static(options: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -154,4 +158,9 @@ def _solve(flows: AttentionFlow, clouds: Cloud, observable: AbstractObservable, 
     def one(path: tuple[AttentionFlow, Cloud]) -> Any:
         return solve(*path, observe=observable, **dict(options))
 
-    return jax.lax.map(one, (flows, clouds), batch_size=at_once)
+    return spread(by_paths(one, at_once), (flows, clouds), jax.devices())
+
+
+def by_paths(one: Callable[[Any], Any], at_once: int) -> Callable[[Any], Any]:
+    """`one`, for a few paths at a time."""
+    return lambda paths: jax.lax.map(one, paths, batch_size=None if at_once == 1 else at_once)

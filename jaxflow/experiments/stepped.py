@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxflow.experiments.job import Progress, Run, State
-from jaxflow.experiments.particles import Ensemble, orders
+from jaxflow.experiments.particles import Ensemble, by_paths, orders
 from jaxflow.experiments.tallies import each_outcome, summarise
 from jaxflow.experiments.trees import from_arrays, to_arrays
 from jaxflow.particles import balance
 from jaxflow.solve import Grid, begin, make_grid, march
+from jaxflow.solve.spread import spread
 
 CHUNKS = 40
 """Into how many chunks a run is cut, if it has so many saved times."""
@@ -129,5 +130,5 @@ def _march(flows: Any, carries: Any, grid: Grid, keys: Any, observable: Any, met
         carry, saved = march(flow, carry, grid, method=method, observable=observable, key=key)
         return carry, saved.state.points, (saved.measured, saved.integrals)
 
-    carry, points, saved = jax.lax.map(one, (flows, carries, keys), batch_size=at_once)
+    carry, points, saved = spread(by_paths(one, at_once), (flows, carries, keys), jax.devices())
     return carry, points[0], saved

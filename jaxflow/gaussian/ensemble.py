@@ -12,7 +12,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
 
 from jaxflow._checks import check_positive, check_same_dtype
@@ -23,6 +22,7 @@ from jaxflow.measures import Gaussian
 from jaxflow.solve import AbstractMethod, Dopri8, Status
 from jaxflow.solve import lanes as on
 from jaxflow.solve.adaptive import blow_up_horizon
+from jaxflow.solve.spread import spread
 from jaxflow.weights import AbstractSchedule, Constant, Layer, Piecewise
 from jaxflow.weights.layer import Direction
 from jaxflow.weights.schedules import Held
@@ -106,17 +106,17 @@ def ensemble(
     check_positive(atol, "atol")
     parts = jax.vmap(jax.vmap(lambda layer: parts_of(layer, direction)))(layers)
     axis = -1 if d <= LANES_LAST else 0
-    spread = 1 if devices is None else len(devices)
-    block = min(-(-N // spread), _block(d, N, spread) if block is None else block)
+    shares = 1 if devices is None else len(devices)
+    block = min(-(-N // shares), _block(d, N, shares) if block is None else block)
     horizon = blow_up_horizon(dtype) * (t1 - t0)
 
     y = (starts.factor, starts.mean[..., None])
-    blocks = -(-N // (block * spread)) * spread
+    blocks = -(-N // (block * shares)) * shares
     # A block takes as many rounds as its slowest system, and the first speed ‖K‖ foretells who is slow. Blocks are
     # filled up with copies of the last system, whose results are dropped.
     order = jnp.argsort(_first_speed(starts.factor, Parts(*(x[0] for x in parts))))
     # Blocks are dealt to the devices in turn, so that each gets slow and fast ones.
-    place = np.arange(blocks * block).reshape(blocks // spread, spread, block).swapaxes(0, 1).ravel()
+    place = np.arange(blocks * block).reshape(blocks // shares, shares, block).swapaxes(0, 1).ravel()
     fill = order[np.minimum(place, N - 1)].reshape(blocks, block)
 
     def one(rows: tuple[tuple[Array, Array], Parts]) -> on.Lanes:
@@ -138,7 +138,7 @@ def ensemble(
         return lanes._replace(y=y, t=t_end)
 
     rows = jax.tree.map(lambda x: x[fill], (y, jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), parts)))
-    lanes = _blockwise(one, devices)(rows)
+    lanes = spread(_blockwise(one), rows, devices)
     back = jnp.asarray(np.argsort(place))[jnp.argsort(order)]
     lanes = jax.tree.map(lambda x: x.reshape(blocks * block, *x.shape[2:])[back], lanes)
     final = Gaussian(lanes.y[1][..., 0], lanes.y[0])
@@ -146,18 +146,15 @@ def ensemble(
     return Ensemble(final, jax.vmap(_status)(lanes.code), lanes.t, kappa, lanes.steps, lanes.rejected)
 
 
-def _blockwise(one: Callable[[Any], on.Lanes], devices: Sequence[jax.Device] | None) -> Callable[[Any], on.Lanes]:
-    """`one`, mapped over the leading axis one block after the other, on every device its share."""
+def _blockwise(one: Callable[[Any], on.Lanes]) -> Callable[[Any], on.Lanes]:
+    """`one`, mapped over the leading axis one block after the other."""
 
     def several(rows: Any) -> on.Lanes:
         if jax.tree.leaves(rows)[0].shape[0] == 1:
             return jax.tree.map(lambda x: x[None], one(jax.tree.map(lambda x: x[0], rows)))
         return jax.lax.map(one, rows)
 
-    if devices is None or len(devices) == 1:
-        return several
-    mesh, over = Mesh(np.array(devices), ("systems",)), PartitionSpec("systems")
-    return jax.shard_map(several, mesh=mesh, in_specs=over, out_specs=over, check_vma=False)
+    return several
 
 
 STUCK = 4
@@ -266,14 +263,14 @@ def _status(code: Array) -> Any:
     return Status.where(code == on.NONFINITE, Status.nonfinite, status)
 
 
-def _block(d: int, N: int, spread: int) -> int:
+def _block(d: int, N: int, shares: int) -> int:
     """Systems side by side. On a CPU: what stays in the cache; for larger matrices on a single device, enough for its
     products to use several cores. Elsewhere all."""
     if jax.default_backend() != "cpu":
         return N
     if d <= LANES_LAST:
         return 32
-    return max(1, min(256, 2**18 // d**2)) if spread == 1 else max(1, min(32, 2**13 // d**2))
+    return max(1, min(256, 2**18 // d**2)) if shares == 1 else max(1, min(32, 2**13 // d**2))
 
 
 def _pieces(weights: AbstractSchedule | Layer, t0: float, t1: float) -> tuple[Layer, tuple[float, ...]]:
