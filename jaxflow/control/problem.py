@@ -67,6 +67,11 @@ class Problem(eqx.Module):
         check_positive(self.t1, "t1")
         check_same_dtype({"start": self.start, "target": self.target})
 
+    @property
+    def rough_steps(self) -> int:
+        """RK4 steps on each piece that Gauss–Newton's Jacobian is worked out with: ten or more in all."""
+        return max(1, -(-10 // self.segments))
+
     def zero_controls(self) -> Controls:
         """Where a search begins: every control zero, except B = I/10 so that V has something to act through."""
         k, d, dtype = self.segments, self.start.dim, self.start.mean.dtype
