@@ -62,7 +62,7 @@ def kinetic_energy(
         The energy; inf where the moments blow up before t1.
 
     At least W₂²(N₀, N_{t₁})/t₁ whatever the layers; equal to it along `geodesic`. Cost: one moment flow.
-    Source: Benamou and Brenier, Numer. Math. 84 (2000) 375.
+    Source: Benamou and Brenier, Numerische Mathematik 84 (2000) 375.
     """
     default = 1e-12 if start.mean.dtype == jnp.float64 else 1e-6
     sol = solve(

@@ -38,8 +38,7 @@ class Geodesic(AbstractDeterministic):
     def at(self, t: Real, state: None = None) -> Layer:
         now = self.gaussian_at(t)
         dmu, dL = self.change
-        Q, R = jnp.linalg.qr(now.factor)
-        A = dL @ jnp.linalg.solve(R, Q.T) / self.t1
+        A = dL @ jnp.linalg.pinv(now.factor) / self.t1
         return Layer(A=A, b=dmu / self.t1 - A @ now.mean)
 
     def piece(self, i: Array | int) -> "Geodesic":

@@ -8,8 +8,9 @@ is then Newton's. Far away a direct step would overshoot (the flow multiplies, a
 that no direction of L grows by more than its own length in one iteration. A step that does not reduce W₂ is halved; W₂
 falls along δL to first order, so that this ends.
 
-Where controls blow up on the way, or no part of a step helps (often so close to blow-up that J is wrong), the controls
-are halved and the search goes on from there: without attention nothing blows up, and the iteration is at its best.
+Where controls blow up on the way, or no part of a step helps (often so close to blow-up that J is wrong), the search
+goes on from elsewhere: first from the geodesic's own A and b in the middle of every piece, which all but arrive, where
+A is free; after that from half its controls, because without attention nothing blows up.
 
 J comes from `rough_end`, W₂ and δL from `end_of`: an iteration converges to the precise answer, at a rate that is
 the relative error of J.
@@ -23,7 +24,8 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from jaxflow._typing import Scalar
+from jaxflow._typing import Count, Scalar
+from jaxflow.control.geodesic import geodesic
 from jaxflow.control.problem import Controls, Problem
 from jaxflow.control.shoot import end_of, rough_end
 from jaxflow.linalg import polar
@@ -44,19 +46,20 @@ SMALLEST, LARGEST = 1e-14, 1e2
 
 
 class NewtonMemory(NamedTuple):
-    """What an iteration hands to the next: the step to try, W₂² where it starts, and ν. Where W₂² is infinite the
-    controls themselves are on trial."""
+    """What an iteration hands to the next: the step to try, W₂² where it starts, ν, and how often the search has gone
+    on from elsewhere. Where W₂² is infinite the controls themselves are on trial."""
 
     step: Controls
     square: Scalar
     damping: Scalar
+    restarts: Count
 
 
 def first_memory(controls: Controls) -> NewtonMemory:
     """The first iteration tries no step: it looks where the start leads."""
     dtype = jax.tree.leaves(controls)[0].dtype
     still = jax.tree.map(jnp.zeros_like, controls)
-    return NewtonMemory(still, jnp.asarray(jnp.inf, dtype), jnp.asarray(SMALLEST, dtype))
+    return NewtonMemory(still, jnp.asarray(jnp.inf, dtype), jnp.asarray(SMALLEST, dtype), jnp.asarray(0))
 
 
 class _Trial(NamedTuple):
@@ -91,14 +94,30 @@ def newton_step(problem: Problem, controls: Controls, memory: NewtonMemory) -> t
     nowhere = _Trial(jnp.asarray(-1), problem.start, jnp.asarray(jnp.inf, memory.square.dtype))
     trial = jax.lax.while_loop(worse, lambda trial: look(trial.halvings + 1), nowhere)
     taken = trial.square < enough
-    half = jax.tree.map(lambda x: x / 2, controls)
-    controls = jax.tree.map(lambda x, y: jnp.where(taken, x, y), at(trial.halvings), half)
+    elsewhere = jax.tree.map(
+        lambda x, y: jnp.where(memory.restarts == 0, x, y / 2), along_geodesic(problem, controls), controls
+    )
+    controls = jax.tree.map(lambda x, y: jnp.where(taken, x, y), at(trial.halvings), elsewhere)
     damping = jnp.where(trial.halvings == 0, memory.damping / 10, memory.damping)
     damping = jnp.where(trial.halvings > 2, jnp.maximum(damping * 10, 1e-9), damping)
     damping = jnp.clip(damping, SMALLEST, LARGEST)
     step = _direction(problem, controls, trial.end, damping)
     square = jnp.where(taken, trial.square, jnp.inf)
-    return controls, trial.end, NewtonMemory(step, square, damping)
+    return controls, trial.end, NewtonMemory(step, square, damping, memory.restarts + ~taken)
+
+
+def along_geodesic(problem: Problem, controls: Controls) -> Controls:
+    """A and b of the geodesic in the middle of every piece, and the controls of a fresh search for what else is free;
+    half of the given controls where A is not free."""
+    if "A" not in controls:
+        return jax.tree.map(lambda x: x / 2, controls)
+    path = geodesic(problem.start, problem.target, t1=problem.t1)
+    middles = (jnp.arange(problem.segments, dtype=controls["A"].dtype) + 0.5) * (problem.t1 / problem.segments)
+    layers = jax.vmap(path.at)(middles)
+    assert layers.A is not None
+    assert layers.b is not None
+    found = problem.zero_controls() | {"A": layers.A, "b": layers.b}
+    return {name: found[name] for name in controls}
 
 
 def _direction(problem: Problem, controls: Controls, end: Gaussian, damping: Scalar) -> Controls:
