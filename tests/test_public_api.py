@@ -18,8 +18,9 @@ ROOMS = {
         "Tilted", "hardmax",
     },
     "control": {
-        "Plan", "Problem", "Search", "advance", "begin", "check_reachable", "constant_linear",
-        "constructive_controls", "effort", "make_plan", "steer",
+        "Plan", "Problem", "Search", "advance", "attention_only", "begin", "check_reachable", "constant_linear",
+        "constructive_controls", "effort", "geodesic", "kinetic", "kinetic_energy", "make_plan", "steer",
+        "two_piece_linear",
     },
     "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
     "gaussian": {

@@ -1,6 +1,11 @@
 """Steering: controls A, B, V, b in time that carry one Gaussian to another."""
 
+from jaxflow.control.attention_only import attention_only as attention_only
 from jaxflow.control.construct import constant_linear as constant_linear
+from jaxflow.control.construct import two_piece_linear as two_piece_linear
+from jaxflow.control.energy import kinetic as kinetic
+from jaxflow.control.energy import kinetic_energy as kinetic_energy
+from jaxflow.control.geodesic import geodesic as geodesic
 from jaxflow.control.optimise import Search as Search
 from jaxflow.control.optimise import advance as advance
 from jaxflow.control.optimise import begin as begin

@@ -10,12 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from jaxflow._typing import Count, Flag, Scalar
+from jaxflow._typing import Count, Scalar
+from jaxflow.control.newton import first_memory, newton_step
 from jaxflow.control.problem import Controls, Problem, tree_where
-from jaxflow.measures import Gaussian
 
 Method = Literal["adam", "lbfgs", "gauss-newton"]
 FADING = 4
@@ -47,7 +46,7 @@ def begin(problem: Problem, controls: Controls, *, method: Method, learning_rate
     """A search that starts from these controls."""
     dtype = problem.start.mean.dtype
     newton = method == "gauss-newton"
-    memory = jnp.asarray(1.0, dtype) if newton else optimiser(method, learning_rate, iterations).init(controls)
+    memory = first_memory(controls) if newton else optimiser(method, learning_rate, iterations).init(controls)
     return Search(controls, memory, controls, jnp.asarray(jnp.inf, dtype), jnp.asarray(0))
 
 
@@ -68,27 +67,39 @@ def advance(
 
     def step(search: Search) -> tuple[Search, Array]:
         if method == "gauss-newton":
-            value, square, controls, memory = _newton(problem, search)
+            controls, value, square, memory = _newton(problem, search)
+            reached = controls
         else:
             left = 1 - search.iteration / iterations
             weight = problem.effort_weight * left.astype(problem.effort_weight.dtype) ** FADING
             transform = optimiser(method, learning_rate, iterations)
             value, square, controls, memory = _descend(problem, search, transform, weight)
+            reached = search.controls
         distance = jnp.sqrt(square)
-        better = distance < search.distance
-        best = tree_where(better, search.controls, search.best)
+        best = tree_where(distance < search.distance, reached, search.best)
         search = Search(controls, memory, best, jnp.minimum(distance, search.distance), search.iteration + 1)
         return search, jnp.stack([value, distance])
 
-    def step_or_stand(carry: tuple[Search, Array], _: Any) -> tuple[tuple[Search, Array], Array]:
-        search, last = carry
-        active = (search.distance > tolerance) & (search.iteration < iterations)
-        search, last = jax.lax.cond(active, step, lambda search: (search, last), search)
-        return (search, last), last
+    def going(carry: tuple[Search, Array, Array]) -> Array:
+        search, _, i = carry
+        return (search.distance > tolerance) & (search.iteration < iterations) & (i < steps)
 
-    last = jnp.full(2, jnp.inf, problem.start.mean.dtype)
-    (search, _), history = jax.lax.scan(step_or_stand, (search, last), None, length=steps)
+    def go(carry: tuple[Search, Array, Array]) -> tuple[Search, Array, Array]:
+        search, history, i = carry
+        search, now = step(search)
+        # Filled to the end, so that a search that stands still repeats its last row.
+        return search, jnp.where((jnp.arange(steps) >= i)[:, None], now[None], history), i + 1
+
+    history = jnp.full((steps, 2), jnp.inf, problem.start.mean.dtype)
+    search, history, _ = jax.lax.while_loop(going, go, (search, history, jnp.asarray(0)))
     return search, history
+
+
+def _newton(problem: Problem, search: Search) -> tuple[Controls, Scalar, Scalar, Any]:
+    """One Gauss–Newton iteration: the controls it reaches, objective and W₂² there, and its memory."""
+    controls, end, memory = newton_step(problem, search.controls, search.memory)
+    value, _ = problem.objective(controls, end, jnp.isfinite(memory.square), problem.effort_weight)
+    return controls, value, memory.square, memory
 
 
 def _descend(
@@ -105,35 +116,3 @@ def _descend(
         value_fn=lambda controls: problem.loss(controls, weight)[0],
     )
     return value, square, optax.apply_updates(search.controls, updates), memory  # pyright: ignore[reportReturnType]
-
-
-def _newton(problem: Problem, search: Search) -> tuple[Scalar, Scalar, Controls, Array]:
-    """One Levenberg–Marquardt trial step Δ = −Jᵀ(JJᵀ + νI)^{-1} r, taken if it makes |r| smaller.
-
-    As ν → 0 it becomes the smallest change that solves JΔ = −r. The residual r has m = d(d+3)/2 entries and the
-    controls many more, so that the m × m side is solved. ν follows the ratio of actual to predicted decrease.
-    Source: Nielsen, IMM-REP-1999-05, §2.
-    """
-    flat, unravel = ravel_pytree(search.controls)
-    nu = search.memory
-
-    def miss(flat: Array) -> tuple[Array, tuple[Gaussian, Flag]]:
-        final, arrived = problem.arrive(unravel(flat))
-        return problem.miss(final), (final, arrived)
-
-    r, pull_back, (final, arrived) = jax.vjp(miss, flat, has_aux=True)
-    (J,) = jax.vmap(pull_back)(jnp.eye(r.shape[0], dtype=r.dtype))
-    value, square = problem.objective(search.controls, final, arrived, problem.effort_weight)
-    gram = J @ J.T
-    m = gram.shape[0]
-    damping = nu * jnp.trace(gram) / m + m * jnp.finfo(gram.dtype).eps * jnp.trace(gram)
-    y = jnp.linalg.solve(gram + damping * jnp.eye(m, dtype=gram.dtype), r)
-    step = -J.T @ y
-    new, _ = miss(flat + step)
-    before, after = jnp.sum(r * r), jnp.sum(new * new)
-    predicted = before - jnp.sum((r - gram @ y) ** 2)
-    ratio = jnp.where(jnp.isfinite(after), (before - after) / predicted, -1.0)
-    taken = ratio > 0
-    shrink = jnp.maximum(0.1, 1 - (2 * ratio - 1) ** 3)
-    nu = jnp.clip(jnp.where(taken, nu * shrink * 0.5, nu * 4), 1e-16, 1e6)
-    return value, square, unravel(flat + jnp.where(taken, 1.0, 0.0) * step), nu

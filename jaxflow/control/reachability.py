@@ -1,7 +1,9 @@
 """What no control can change, asked before any optimisation starts (arXiv:2606.07600, reachability).
 
 Σ̇ = KΣ + ΣKᵀ keeps the rank of Σ whatever A, B, V, b are. Without V and b the mean obeys the same K, μ̇ = Kμ, so that
-"μ lies in the range of Σ" and, where it holds, μᵀΣ⁺μ are constant. Without A and V nothing moves Σ.
+"μ lies in the range of Σ" and, where it holds, μᵀΣ⁺μ are constant. Without b alone μ̇ = (A + V + VΣB)μ is still linear:
+a mean of zero stays zero and no other becomes zero; in one dimension it keeps its sign. K = A + VΣB needs A, or both B
+and V, or else nothing moves Σ.
 """
 
 import numpy as np
@@ -28,18 +30,24 @@ def check_reachable(start: Gaussian, target: Gaussian, allow: str) -> None:
             expected=f"rank {start.rank}, that of the start",
             fix="choose a target of the same rank, or regularise both covariances",
         )
-    if not is_concrete(start.mean) or not is_concrete(target.mean):
+    if not all(is_concrete(x) for g in (start, target) for x in (g.mean, g.factor)):
         return
-    (mu0, S0), (mu1, S1) = ((np.asarray(g.mean), np.asarray(g.covariance)) for g in (start, target))
+    # In NumPy, so that nothing here is traced where known Gaussians meet a jit.
+    (mu0, L0), (mu1, L1) = ((np.asarray(g.mean), np.asarray(g.factor)) for g in (start, target))
+    S0, S1 = L0 @ L0.T, L1 @ L1.T
     scale = max(np.abs(S0).max(), np.abs(S1).max())
-    if not set(allow) & {"A", "V"} and np.abs(S0 - S1).max() > TOLERANCE * scale:
+    bends = "A" in allow or {"B", "V"} <= set(allow)
+    if not bends and np.abs(S0 - S1).max() > TOLERANCE * scale:
         raise UnreachableError(
-            "is unreachable: without A and V the covariance is constant",
+            "is unreachable: without A, and without B and V together, the covariance is constant",
             where="target.covariance",
             got=f"allow = {allow!r} and covariances that differ by {np.abs(S0 - S1).max():.3g}",
             fix='allow A (linear layers) or V with B (attention), such as allow="ABVb"',
         )
-    if set(allow) & {"V", "b"}:
+    if "b" in allow:
+        return
+    _check_zero_mean(mu0, mu1)
+    if "V" in allow:
         return
     (inside0, size0), (inside1, size1) = _mean_invariants(mu0, S0), _mean_invariants(mu1, S1)
     if inside0 != inside1:
@@ -55,6 +63,24 @@ def check_reachable(start: Gaussian, target: Gaussian, allow: str) -> None:
             where="target.mean",
             got=f"{size0:.6g} at the start, {size1:.6g} at the target",
             fix="allow the bias b, or the attention V",
+        )
+
+
+def _check_zero_mean(mu0: np.ndarray, mu1: np.ndarray) -> None:
+    """Without b the mean moves linearly."""
+    if bool(np.any(mu0)) != bool(np.any(mu1)):
+        raise UnreachableError(
+            "is unreachable: without b a mean of zero stays zero, and no other becomes zero",
+            where="target.mean",
+            got=f"|μ| = {np.linalg.norm(mu0):.3g} at the start, {np.linalg.norm(mu1):.3g} at the target",
+            fix="allow the bias b",
+        )
+    if len(mu0) == 1 and mu0[0] * mu1[0] < 0:
+        raise UnreachableError(
+            "is unreachable: in one dimension the mean keeps its sign without b",
+            where="target.mean",
+            got=f"{mu0[0]:.3g} at the start, {mu1[0]:.3g} at the target",
+            fix="allow the bias b",
         )
 
 

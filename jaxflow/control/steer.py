@@ -3,13 +3,15 @@
 from typing import Any, Literal, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from jaxflow._checks import check_positive, is_concrete
 from jaxflow._typing import Count, Scalar
-from jaxflow.control.construct import constant_linear
+from jaxflow.control.construct import constant_linear, two_piece_linear
+from jaxflow.control.implicit import respond
 from jaxflow.control.optimise import METHODS, advance, begin
 from jaxflow.control.problem import Controls, Problem, check_allow, with_controls
 from jaxflow.control.problem import effort as effort_of
@@ -66,9 +68,10 @@ def steer(
 
     Minimises W₂²(N(t1), target) + effort·∫|A|²+|B|²+|V|²+|b|² dt by gradient descent through the moment flow
     ("adam", "lbfgs"), or goes straight for an exact hit in the smallest steps ("gauss-newton"), or writes the answer
-    down ("constructive": one linear layer, full rank). A target of equal rank is always reachable when A, or V and B,
-    and b are free. The weight of the effort fades to zero over the iterations, so that the search both arrives and
-    stays cheap: more effort weight or more iterations give cheaper controls. "gauss-newton" ignores `effort`.
+    down ("constructive": one linear layer at full rank, two below). A target of equal rank is always reachable when A,
+    or V and B, and b are free. The weight of the effort fades to zero over the iterations, so that the search both
+    arrives and stays cheap: more effort weight or more iterations give cheaper controls. "gauss-newton" ignores
+    `effort`.
 
     Args:
         allow: which controls are free; the others are zero.
@@ -86,8 +89,10 @@ def steer(
         UnreachableError: the target has another rank, or another invariant of these controls forbids it.
         InputError: an unknown method or control, a horizon that is not positive.
 
-    Cost: per iteration a few solves of d(r+1) equations and their gradient; compiling takes 5 to 10 s. Works under
-    jit and vmap (thousands of targets at once). Source: arXiv:2606.07600, §3.
+    Cost: per iteration a few solves of d(r+1) equations and their gradient, or d(d+3)/2 gradients ("gauss-newton", 6
+    to 20 iterations); compiling takes 5 to 10 s. Works under jit and vmap (thousands of targets at once). Weights found
+    by "gauss-newton" are differentiable in start and target: they answer with the smallest change that still hits.
+    Source: arXiv:2606.07600, §3.
     """
     check_allow(allow)
     check_reachable(start, target, allow)
@@ -108,9 +113,16 @@ def steer(
     total = iterations or DEFAULT_ITERATIONS[method]
     controls = problem.zero_controls() if warm_start is None else with_controls(problem, warm_start)
     options = {"method": method, "learning_rate": learning_rate, "iterations": total}
-    search = begin(problem, controls, **options)
-    search, history = advance(problem, search, steps=total, tolerance=tolerance, **options)
-    return make_plan(problem, search.best, history, search.iteration, tolerance=tolerance)
+    if method != "gauss-newton":
+        search = begin(problem, controls, **options)
+        search, history = advance(problem, search, steps=total, tolerance=tolerance, **options)
+        return make_plan(problem, search.best, history, search.iteration, tolerance=tolerance)
+    # The search is not differentiated; what it finds is.
+    fixed, controls = jax.lax.stop_gradient((problem, controls))
+    search = begin(fixed, controls, **options)
+    search, history = advance(fixed, search, steps=total, tolerance=tolerance, **options)
+    found = respond(problem, search.best)
+    return make_plan(problem, found, history, search.iteration, tolerance=tolerance)
 
 
 DEFAULT_ITERATIONS = {"adam": 1000, "lbfgs": 300, "gauss-newton": 100}
@@ -118,10 +130,10 @@ DEFAULT_ITERATIONS = {"adam": 1000, "lbfgs": 300, "gauss-newton": 100}
 
 
 def constructive_controls(problem: Problem) -> dict[str, Any]:
-    """The closed form as controls of this problem.
+    """The closed form as controls of this problem: one linear layer at full rank, two below.
 
     Raises:
-        InputError: A and b are not both allowed, or the rank is not full.
+        InputError: A and b are not both allowed, or there is one segment where the rank asks for two.
     """
     if not {"A", "b"} <= set(problem.allow):
         raise InputError(
@@ -130,7 +142,8 @@ def constructive_controls(problem: Problem) -> dict[str, Any]:
             got=f"constructive with allow = {problem.allow!r}",
             fix="add A and b to allow, or take another method",
         )
-    weights = constant_linear(problem.start, problem.target, t1=problem.t1, segments=problem.segments)
+    build = constant_linear if problem.start.rank == problem.start.dim else two_piece_linear
+    weights = build(problem.start, problem.target, t1=problem.t1, segments=problem.segments)
     nothing = {name: jnp.zeros_like(x) for name, x in problem.zero_controls().items()}
     return nothing | {"A": weights.layers.A, "b": weights.layers.b}
 

@@ -46,7 +46,8 @@ def job(experiment: Steer, *, folder: Path, precision: str) -> "SteerJob":
     problem = control.Problem(
         start,
         target,
-        C.segments or 1,
+        # The construction takes one layer at full rank and two below.
+        C.segments or (1 if start.rank == start.dim else 2),
         C.t1,
         C.allow,
         jnp.asarray(C.effort or 0.0, start.mean.dtype),

@@ -151,6 +151,8 @@ def test_effort_is_the_time_integral_of_the_squared_norms():
     [
         (Gaussian(jnp.zeros(2), jnp.array([[1.0], [0.5]])), "ABVb", "rank"),
         (Gaussian(jnp.zeros(2), 2 * jnp.eye(2)), "Bb", "covariance is constant"),
+        (Gaussian(jnp.zeros(2), 2 * jnp.eye(2)), "Vb", "covariance is constant"),
+        (Gaussian(jnp.ones(2), 2 * jnp.eye(2)), "ABV", "mean of zero stays zero"),
         (Gaussian(jnp.ones(2), 2 * jnp.eye(2)), "A", "μᵀΣ⁺μ"),
         (Gaussian(jnp.zeros(3), jnp.eye(3)), "ABVb", "dimension"),
     ],
@@ -188,7 +190,13 @@ def test_bad_arguments_are_refused_before_anything_is_compiled(options, where):
     assert caught.value.where == where
 
 
-def test_constructive_steering_of_a_thin_gaussian_says_what_to_do():
-    with pytest.raises(InputError, match="full rank") as caught:
-        steer(gaussian(1, 2, 1), gaussian(2, 2, 1), method="constructive")
-    assert "gauss-newton" in str(caught.value)
+def test_constructive_steering_of_a_thin_gaussian_needs_two_segments():
+    with pytest.raises(InputError, match="at least 2"):
+        steer(gaussian(1, 2, 1), gaussian(2, 2, 1), method="constructive", segments=1)
+
+
+def test_without_bias_a_mean_keeps_its_sign_in_one_dimension():
+    left, right = (Gaussian(jnp.array([m]), jnp.ones((1, 1))) for m in (-1.0, 1.0))
+    with pytest.raises(UnreachableError, match="sign"):
+        control.check_reachable(left, right, "ABV")
+    control.check_reachable(left, right, "ABVb")

@@ -1,0 +1,178 @@
+"""Where do these layers lead? Twice: precisely, and roughly but quickly differentiable.
+
+A search asks for the end of the moment flow once for every trial and for its derivative in every control once an
+iteration. The end is integrated with adaptive steps, so that no blow-up hides between the nodes of a grid; the
+derivative, which only has to point the right way, by a few RK4 steps on every piece. Both loop over stages: a program
+that holds one evaluation of the velocity compiles in a fraction of the time of one that holds thirteen.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from jaxflow._typing import Flag
+from jaxflow.gaussian import MomentFlow
+from jaxflow.measures import Gaussian
+from jaxflow.solve import Dopri8, lanes
+from jaxflow.solve.adaptive import blow_up_horizon
+from jaxflow.weights import AbstractSchedule, Layer, Piecewise
+from jaxflow.weights.schedules import Held
+
+MAX_STEPS = 100
+"""Steps, taken or rejected, of the precise integration on one piece; what needs more is as good as a blow-up."""
+
+RK4_A, RK4_B, RK4_C = np.array([0, 0.5, 0.5, 1]), np.array([1, 2, 2, 1]) / 6, np.array([0, 0.5, 0.5, 1])
+
+
+def finest(dtype: Any) -> float:
+    """The relative and absolute error of a precise step."""
+    return 1e-13 if dtype == jnp.float64 else 1e-6
+
+
+class _Piece(NamedTuple):
+    """What acts on [begin, begin + length]. Integrations run over s = (t − begin)/length in [0, 1]."""
+
+    schedule: Any
+    begin: Array
+    length: Array
+
+
+def _velocity(piece: _Piece, s: Array, mu: Array, L: Array) -> tuple[Array, Array, Any]:
+    """dμ/ds, dL/ds and the terms they came from."""
+    layer = piece.schedule.at(piece.begin + piece.length * s)
+    (dmu, dL), terms = MomentFlow(piece.schedule).field(0.0, Gaussian(mu, L), layer)
+    return piece.length * dmu, piece.length * dL, terms
+
+
+class _Walk(NamedTuple):
+    """An adaptive integration under way: place s, step h, state y, whether it goes on, and how many tries it had."""
+
+    s: Array
+    h: Array
+    y: Array
+    alive: Flag
+    tries: Array
+
+
+def end_of(schedule: AbstractSchedule, start: Gaussian, t1: float) -> tuple[Gaussian, Flag]:
+    """The Gaussian at t1 to rounding, and whether the flow got there (else the last finite one).
+
+    Dopri8 with adaptive steps on every piece. Not differentiable; see `rough_end`. Works under vmap; a lane that has
+    arrived stands still.
+    """
+    dtype = start.mean.dtype
+    y0, unravel = ravel_pytree((start.mean, start.factor))
+    pieces, complete = _pieces(schedule, t1, dtype)
+    horizon = blow_up_horizon(dtype)
+
+    def over(carry: tuple[Array, Array, Flag], piece: _Piece) -> tuple[tuple[Array, Array, Flag], None]:
+        y, h, alive = carry
+        piece = complete(piece)
+
+        def velocity(s: Array, y: Array) -> Array:
+            dmu, dL, _ = _velocity(piece, s, *unravel(y))
+            return jnp.concatenate([dmu, dL.ravel()])
+
+        def left(s: Array, y: Array) -> Array:
+            mu, L = unravel(y)
+            *_, terms = _velocity(piece, s, mu, L)
+            return MomentFlow(piece.schedule).time_left(Gaussian(mu, L), terms) / piece.length
+
+        def going(now: _Walk) -> Array:
+            return now.alive & (now.s < 1)
+
+        def step(now: _Walk) -> _Walk:
+            return _step(now, velocity, left, horizon)
+
+        zero = jnp.zeros((), dtype)
+        now = jax.lax.while_loop(going, step, _Walk(zero, h, y, alive, jnp.asarray(0)))
+        return (now.y, now.h, now.alive & (now.s >= 1)), None
+
+    begin = (y0, jnp.asarray(0.25, dtype), jnp.asarray(True))
+    (y, _, arrived), _ = jax.lax.scan(over, begin, pieces)
+    return Gaussian(*unravel(y)), arrived
+
+
+def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
+    """One try of an embedded step."""
+    table = lanes.tableau(Dopri8())
+    stages = len(table.a_lower) + 1
+    dtype, eps = now.y.dtype, finest(now.y.dtype)
+    a = np.zeros((stages, stages))
+    for i, row in enumerate(table.a_lower):
+        a[i + 1, : len(row)] = row
+    rows = (jnp.asarray(a, dtype), jnp.asarray(np.append(0.0, table.c), dtype), jnp.arange(stages))
+    h = jnp.minimum(now.h, 1 - now.s)
+
+    def stage(carry: tuple[Array, Array], row: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
+        ks, _ = carry
+        a, c, i = row
+        y = now.y + h * (a @ ks)
+        return (ks.at[i].set(velocity(now.s + c * h, y)), y), None
+
+    # The last stage is the new point itself.
+    (ks, new), _ = jax.lax.scan(stage, (jnp.zeros((stages, now.y.size), dtype), now.y), rows)
+    error = h * (jnp.asarray(table.b_error, dtype) @ ks)
+    scale = eps + eps * jnp.maximum(jnp.abs(now.y), jnp.abs(new))
+    size = jnp.sqrt(jnp.mean((error / scale) ** 2))
+    size = jnp.where(jnp.isfinite(size), size, jnp.inf)
+    taken = size <= 1
+    factor = jnp.clip(0.9 * jnp.maximum(size, 1e-10) ** (-1 / 8), 0.2, 10.0)
+    s = jnp.where(taken, jnp.where(h >= 1 - now.s, 1.0, now.s + h), now.s)
+    y = jnp.where(taken, new, now.y)
+    # A step that the end of the piece cut short says little about the next one.
+    following = jnp.where(taken & (s >= 1), jnp.maximum(now.h, h * factor), h * factor)
+    alive = (h > 1e-13) & (left(s, y) > horizon) & (now.tries < MAX_STEPS)
+    return _Walk(s, jnp.minimum(following, 1.0), y, alive, now.tries + 1)
+
+
+def rough_end(schedule: AbstractSchedule, start: Gaussian, t1: float, steps: int) -> Gaussian:
+    """The Gaussian at t1 by so many RK4 steps on every piece: differentiable in the schedule and the start, and cheap
+    to differentiate many times over (`vmap` of its pull-back)."""
+    dtype = start.mean.dtype
+    a, b, c = (jnp.asarray(x, dtype) for x in (RK4_A, RK4_B, RK4_C))
+    Y = tuple[Array, Array]
+    pieces, complete = _pieces(schedule, t1, dtype)
+
+    def moved(y: Y, c: Array, k: Y) -> Y:
+        return y[0] + c * k[0], y[1] + c * k[1]
+
+    def over(y: Y, piece: _Piece) -> tuple[Y, None]:
+        piece = complete(piece)
+
+        def step(y: Y, i: Array) -> tuple[Y, None]:
+            def stage(carry: tuple[Y, Y], row: tuple[Array, Array, Array]) -> tuple[tuple[Y, Y], None]:
+                # Every stage of the classical method looks at the one before it alone.
+                k, total = carry
+                a, b, c = row
+                *k, _ = _velocity(piece, (i + c) / steps, *moved(y, a / steps, k))
+                return ((k[0], k[1]), moved(total, b / steps, (k[0], k[1]))), None
+
+            none = (jnp.zeros_like(y[0]), jnp.zeros_like(y[1]))
+            (_, y), _ = jax.lax.scan(stage, (none, y), (a, b, c))
+            return y, None
+
+        return jax.lax.scan(step, y, jnp.arange(steps, dtype=dtype))[0], None
+
+    y, _ = jax.lax.scan(over, (start.mean, start.factor), pieces)
+    return Gaussian(*y)
+
+
+def _pieces(schedule: AbstractSchedule, t1: float, dtype: Any) -> tuple[_Piece, Callable[[_Piece], _Piece]]:
+    """The pieces between edges, with a leading axis, and what completes one of them: a scan carries arrays only, and
+    a schedule may hold functions. Constant pieces carry their own layer alone."""
+    edges = np.asarray(schedule.edges or (0.0, t1), float)
+    begin, length = (jnp.asarray(x, dtype) for x in (edges[:-1], np.diff(edges)))
+    if isinstance(schedule, Piecewise):
+        layers: Layer = schedule.layers
+        return _Piece(Held(layer=layers), begin, length), lambda piece: piece
+    arrays, rest = eqx.partition(schedule, eqx.is_array)
+    count = len(edges) - 1
+    rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), arrays)
+    return _Piece(rows, begin, length), lambda piece: piece._replace(schedule=eqx.combine(piece.schedule, rest))
