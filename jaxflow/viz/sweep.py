@@ -78,8 +78,8 @@ def plot_exponent(
         x = np.log(heads)
         line = np.exp(np.log(center).mean() + exponent * (x - x.mean()))
         ax.plot(heads, line, color=color, linewidth=1.4)
-        spread = "" if error is None else rf" \pm {error:.2f}"
-        text += rf" $\propto H^{{\,p}}$, $p = {exponent:.2f}{spread}$"
+        spread = "" if error is None else rf" \pm {error:.3f}"
+        text += rf" $\propto H^{{\,p}}$, $p = {exponent:.3f}{spread}$"
     ax.set_xticks(heads, [str(h) for h in heads])
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlim(heads[0] / 1.5, heads[-1] * 1.5)

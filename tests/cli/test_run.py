@@ -57,7 +57,7 @@ def test_the_config_in_a_run_directory_runs_again(jaxflow, tmp_path):
 def test_a_dry_run_describes_and_writes_nothing(jaxflow, tmp_path):
     done = jaxflow("run", "circle.toml", "--dry-run")
     assert done.exit_code == 0
-    assert "steps           12" in done.stdout
+    assert "steps             12" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["circle.toml"]
 
 
@@ -66,7 +66,10 @@ def test_the_platform_and_precision_are_configured_first(jaxflow, monkeypatch):
     monkeypatch.setattr(runtime, "configure", lambda **choices: seen.append(choices))
     jaxflow("run", "circle.toml", "--platform", "cpu", "--precision", "float32")
     jaxflow("run", "circle.toml")
-    assert seen == [{"platform": "cpu", "precision": "float32"}, {"platform": None, "precision": "float64"}]
+    assert seen == [
+        {"platform": "cpu", "precision": "float32", "cpu_devices": 1},
+        {"platform": None, "precision": "float64", "cpu_devices": 1},
+    ]
 
 
 @pytest.mark.parametrize("status", ["done", "blow_up"])
