@@ -6,14 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.integrate
+from interrupted import assert_same_results, cut_and_resumed
 
 from jaxflow.errors import InputError
 from jaxflow.experiments import prepare
-from jaxflow.experiments.engine import Interrupted, execute
+from jaxflow.experiments.engine import execute
 from jaxflow.experiments.load import build
 from jaxflow.experiments.report import Quiet
-from jaxflow.experiments.request import new_run, resumed_run
-from jaxflow.experiments.sweep import SweepJob, energy_floor, fit_exponent
+from jaxflow.experiments.request import new_run
+from jaxflow.experiments.sweep import energy_floor, fit_exponent
 from jaxflow.io.arrays import load_arrays
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "particles"
@@ -65,29 +66,8 @@ def test_the_figures_of_a_sweep(sweep):
 def test_a_sweep_stopped_in_its_second_run_resumes_to_the_same_bits(sweep, tmp_path, monkeypatch):
     whole, _ = sweep
     monkeypatch.setattr("jaxflow.experiments.engine.draw", lambda *_, **__: [])
-    job, request = prepared("s2_ou.toml", tmp_path / "cut", SWEPT)
-    chunks = 13
-    calls = []
-    advance = SweepJob.advance
-
-    def stop(self, state):
-        calls.append(1)
-        if len(calls) > chunks:
-            raise KeyboardInterrupt
-        return advance(self, state)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(SweepJob, "advance", stop)
-        with pytest.raises(Interrupted):
-            execute(job, request, reporter=Quiet())
-    assert len(request.run_dir.metrics.read_text().splitlines()) == chunks
-    again = resumed_run(None, out=tmp_path / "cut")
-    execute(prepare(again.experiment, folder=again.folder, precision="float64"), again, reporter=Quiet())
-    first, second = (load_arrays(directory.arrays)[0] for directory in (whole, request.run_dir))
-    assert first.keys() == second.keys()
-    for name in first:
-        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
-    assert whole.summary.read_text() == request.run_dir.summary.read_text()
+    _, request = prepared("s2_ou.toml", tmp_path / "cut", SWEPT)
+    assert_same_results(whole, cut_and_resumed(request, after=13, monkeypatch=monkeypatch))
 
 
 @pytest.mark.slow

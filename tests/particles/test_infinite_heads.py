@@ -7,6 +7,7 @@ import numpy as np
 import oracles
 import pytest
 from compiled import run
+from scipy.integrate import quad
 
 from jaxflow.errors import InputError
 from jaxflow.measures import Cloud
@@ -18,6 +19,7 @@ from jaxflow.particles import (
     balance,
     energy,
     limit_balance,
+    uniform_energy,
 )
 from jaxflow.solve import solve
 from jaxflow.weights import Constant, OrnsteinUhlenbeck, random_heads
@@ -59,6 +61,30 @@ def test_the_uniform_measure_has_the_energy_of_the_floor():
     # Nothing moves, and any smaller cloud has more energy.
     np.testing.assert_allclose(flow.field(0.0, cloud)[0], 0, atol=1e-12)
     assert float(flow.energy(0.0, CLOUD)) > 0.8309227507871672
+
+
+def mean_over_cosines(d, t):
+    """∫ k(s, t) dν(s), ν the law of the cosine of two uniform points of S^{d−1}."""
+
+    def density(s):
+        return (1 - s * s) ** ((d - 3) / 2)
+
+    return quad(lambda s: kernel(s, t, 1.3) * density(s), -1, 1)[0] / quad(density, -1, 1)[0]
+
+
+def test_the_energy_of_the_uniform_measure_in_any_dimension_at_any_time():
+    """On the circle by equally many angles, in d = 3, 5 by the density (1 − s²)^{(d−3)/2} of a cosine; and on the circle
+    no random cloud has less."""
+    angle = 2 * np.pi * np.arange(60) / 60
+    circle = Cloud(jnp.asarray(np.stack([np.cos(angle), np.sin(angle)], 1)))
+    for t in (0.0, 0.4):
+        floor = uniform_energy(LIMIT, dim=2, t=t)
+        np.testing.assert_allclose(floor, FLOW.energy(t, circle), rtol=1e-13)
+        assert float(FLOW.energy(t, Cloud(jnp.asarray(oracles.unit_rows(9, 2))))) > float(floor)
+        for d in (3, 5):
+            np.testing.assert_allclose(uniform_energy(LIMIT, dim=d, t=t), mean_over_cosines(d, t) / 2, rtol=1e-13)
+    with pytest.raises(InputError, match="at least two dimensions"):
+        uniform_energy(LIMIT, dim=1, t=0.0)
 
 
 def test_energy_and_velocity_against_the_double_loop():
