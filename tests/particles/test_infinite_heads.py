@@ -73,7 +73,7 @@ def mean_over_cosines(d, t):
 
 
 def test_the_energy_of_the_uniform_measure_in_any_dimension_at_any_time():
-    """On the circle by equally many angles, in d = 3, 5 by the density (1 − s²)^{(d−3)/2} of a cosine; and on the circle
+    """On the circle by equally many angles, in d = 3, 5 by the density (1 − s²)^{(d−3)/2} of a cosine; on the circle
     no random cloud has less."""
     angle = 2 * np.pi * np.arange(60) / 60
     circle = Cloud(jnp.asarray(np.stack([np.cos(angle), np.sin(angle)], 1)))
