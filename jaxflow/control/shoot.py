@@ -123,7 +123,7 @@ def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
     size = jnp.sqrt(jnp.mean((error / scale) ** 2))
     size = jnp.where(jnp.isfinite(size), size, jnp.inf)
     taken = size <= 1
-    factor = jnp.clip(0.9 * jnp.maximum(size, 1e-10) ** (-1 / 8), 0.2, 10.0)
+    factor = lanes.step_factor(size, Dopri8().order)
     s = jnp.where(taken, jnp.where(h >= 1 - now.s, 1.0, now.s + h), now.s)
     y = jnp.where(taken, new, now.y)
     # A step that the end of the piece cut short says little about the next one.

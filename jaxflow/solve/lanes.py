@@ -146,6 +146,11 @@ def tableau(method: AbstractMethod) -> diffrax.ButcherTableau:
     )  # fmt: skip
 
 
+def step_factor(size: Array, order: int) -> Array:
+    """By what to change a step whose error is `size` times the tolerance: SAFETY · size^{−1/order}, within bounds."""
+    return jnp.clip(SAFETY * jnp.maximum(size, 1e-10) ** (-1 / order), SHRINK, GROW)
+
+
 def _over(x: Array, like: Array, axis: int) -> Array:
     """Numbers of lanes, shaped to meet an array of the state."""
     return jnp.expand_dims(x, tuple(i for i in range(like.ndim) if i != axis % like.ndim))
@@ -235,7 +240,7 @@ def _advance(
         size = _size(error, scale, plan.axis)
         size = jnp.where(jnp.isfinite(size), size, jnp.inf)
         taken = active & (size <= 1)
-        factor = jnp.clip(SAFETY * jnp.maximum(size, 1e-10) ** (-1 / plan.method.order), SHRINK, GROW)
+        factor = step_factor(size, plan.method.order)
         last = h >= plan.t1 - lanes.t
         t = jnp.where(taken, jnp.where(last, plan.t1, lanes.t + h), lanes.t)
         y, k = choose(taken, new, lanes.y), choose(taken, k_new, k)
