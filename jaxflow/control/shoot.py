@@ -16,7 +16,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from jaxflow._typing import Flag
+from jaxflow._typing import Flag, Scalar
 from jaxflow.gaussian import MomentFlow
 from jaxflow.measures import Gaussian
 from jaxflow.solve import Dopri8, lanes
@@ -61,7 +61,14 @@ class _Walk(NamedTuple):
 
 
 def end_of(schedule: AbstractSchedule, start: Gaussian, t1: float) -> tuple[Gaussian, Flag]:
-    """The Gaussian at t1 to rounding, and whether the flow got there (else the last finite one).
+    """The Gaussian at t1 to rounding, and whether the flow got there (else the last finite one)."""
+    nodes, arrived, _ = nodes_of(schedule, start, t1)
+    return jax.tree.map(lambda x: x[-1], nodes), arrived
+
+
+def nodes_of(schedule: AbstractSchedule, start: Gaussian, t1: float) -> tuple[Gaussian, Flag, Array]:
+    """The Gaussians at the ends of all pieces to rounding, with a leading axis, whether the flow got to the last, and
+    how many steps each piece took.
 
     Dopri8 with adaptive steps on every piece. Not differentiable; see `rough_end`. Works under vmap; a lane that has
     arrived stands still.
@@ -71,7 +78,7 @@ def end_of(schedule: AbstractSchedule, start: Gaussian, t1: float) -> tuple[Gaus
     pieces, complete = _pieces(schedule, t1, dtype)
     horizon = blow_up_horizon(dtype)
 
-    def over(carry: tuple[Array, Array, Flag], piece: _Piece) -> tuple[tuple[Array, Array, Flag], None]:
+    def over(carry: tuple[Array, Array, Flag], piece: _Piece) -> tuple[tuple[Array, Array, Flag], tuple[Array, Array]]:
         y, h, alive = carry
         piece = complete(piece)
 
@@ -92,22 +99,19 @@ def end_of(schedule: AbstractSchedule, start: Gaussian, t1: float) -> tuple[Gaus
 
         zero = jnp.zeros((), dtype)
         now = jax.lax.while_loop(going, step, _Walk(zero, h, y, alive, jnp.asarray(0)))
-        return (now.y, now.h, now.alive & (now.s >= 1)), None
+        return (now.y, now.h, now.alive & (now.s >= 1)), (now.y, now.tries)
 
     begin = (y0, jnp.asarray(0.25, dtype), jnp.asarray(True))
-    (y, _, arrived), _ = jax.lax.scan(over, begin, pieces)
-    return Gaussian(*unravel(y)), arrived
+    (_, _, arrived), (ys, tries) = jax.lax.scan(over, begin, pieces)
+    return Gaussian(*jax.vmap(unravel)(ys)), arrived, tries
 
 
 def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
     """One try of an embedded step."""
-    table = lanes.tableau(Dopri8())
-    stages = len(table.a_lower) + 1
     dtype, eps = now.y.dtype, finest(now.y.dtype)
-    a = np.zeros((stages, stages))
-    for i, row in enumerate(table.a_lower):
-        a[i + 1, : len(row)] = row
-    rows = (jnp.asarray(a, dtype), jnp.asarray(np.append(0.0, table.c), dtype), jnp.arange(stages))
+    a, c, _, b_error = (jnp.asarray(x, dtype) for x in _dopri8())
+    stages = len(c)
+    rows = (a, c, jnp.arange(stages))
     h = jnp.minimum(now.h, 1 - now.s)
 
     def stage(carry: tuple[Array, Array], row: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
@@ -118,7 +122,7 @@ def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
 
     # The last stage is the new point itself.
     (ks, new), _ = jax.lax.scan(stage, (jnp.zeros((stages, now.y.size), dtype), now.y), rows)
-    error = h * (jnp.asarray(table.b_error, dtype) @ ks)
+    error = h * (b_error @ ks)
     scale = eps + eps * jnp.maximum(jnp.abs(now.y), jnp.abs(new))
     size = jnp.sqrt(jnp.mean((error / scale) ** 2))
     size = jnp.where(jnp.isfinite(size), size, jnp.inf)
@@ -130,6 +134,16 @@ def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
     following = jnp.where(taken & (s >= 1), jnp.maximum(now.h, h * factor), h * factor)
     alive = (h > 1e-13) & (left(s, y) > horizon) & (now.tries < MAX_STEPS)
     return _Walk(s, jnp.minimum(following, 1.0), y, alive, now.tries + 1)
+
+
+def _dopri8() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The square tableau: a, c, the weights of the solution and of the error. Its last stage is the new point."""
+    table = lanes.tableau(Dopri8())
+    stages = len(table.a_lower) + 1
+    a = np.zeros((stages, stages))
+    for i, row in enumerate(table.a_lower):
+        a[i + 1, : len(row)] = row
+    return a, np.append(0.0, table.c), np.asarray(table.b_sol), np.asarray(table.b_error)
 
 
 def rough_end(schedule: AbstractSchedule, start: Gaussian, t1: float, steps: int) -> Gaussian:
@@ -162,6 +176,52 @@ def rough_end(schedule: AbstractSchedule, start: Gaussian, t1: float, steps: int
 
     y, _ = jax.lax.scan(over, (start.mean, start.factor), pieces)
     return Gaussian(*y)
+
+
+def smooth_nodes(
+    schedule: AbstractSchedule, start: Gaussian, t1: float, pace: Array, *, steps: int
+) -> tuple[Gaussian, Scalar]:
+    """The Gaussians at the ends of all pieces, with a leading axis, and the kinetic energy ∫ |μ̇|² + |L̇|² dt, by so many
+    steps of Dopri8 in all: differentiable, and near enough to the precise path for its derivatives to be used where
+    that path is optimised.
+
+    Args:
+        pace: how the steps are shared among the pieces, (k,): in proportion, at least one each.
+    """
+    dtype = start.mean.dtype
+    a, c, b, _ = (jnp.asarray(x, dtype) for x in _dopri8())
+    # The last stage serves the error estimate alone.
+    stages = len(c) - 1
+    rows = (a[:stages, :stages], c[:stages], jnp.arange(stages))
+    y0, unravel = ravel_pytree((start.mean, start.factor, jnp.zeros((), dtype)))
+    pieces, complete = _pieces(schedule, t1, dtype)
+    k = pace.shape[0]
+    share = jnp.cumsum(pace) / jnp.sum(pace)
+    ends = jnp.arange(1, k + 1) + jnp.round((steps - k) * share).astype(int)
+    count = jnp.diff(ends, prepend=0)
+    of = jnp.searchsorted(ends, jnp.arange(steps), side="right")
+    within = jnp.arange(steps) - (ends - count)[of]
+    steps_of = jax.tree.map(lambda x: x[of], pieces), within.astype(dtype), count[of].astype(dtype)
+
+    def step(y: Array, now: tuple[_Piece, Array, Array]) -> tuple[Array, Array]:
+        piece, i, n = now
+        piece = complete(piece)
+
+        def stage(ks: Array, row: tuple[Array, Array, Array]) -> tuple[Array, None]:
+            a, c, j = row
+            mu, L, _ = unravel(y + jnp.sum(a[:, None] * ks, axis=0) / n)
+            dmu, dL, _ = _velocity(piece, (i + c) / n, mu, L)
+            rate = (jnp.sum(dmu**2) + jnp.sum(dL**2)) / piece.length
+            k = jnp.concatenate([dmu, dL.ravel(), rate[None]])
+            return jnp.where((jnp.arange(stages) == j)[:, None], k[None, :], ks), None
+
+        ks, _ = jax.lax.scan(stage, jnp.zeros((stages, y.size), dtype), rows)
+        y = y + jnp.sum(b[:stages, None] * ks, axis=0) / n
+        return y, y
+
+    end, ys = jax.lax.scan(step, y0, steps_of)
+    means, factors, _ = jax.vmap(unravel)(ys[ends - 1])
+    return Gaussian(means, factors), end[-1]
 
 
 def _pieces(schedule: AbstractSchedule, t1: float, dtype: Any) -> tuple[_Piece, Callable[[_Piece], _Piece]]:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from jaxflow._typing import Real, Scalar
 from jaxflow.errors import InputError
+from jaxflow.linalg import product
 from jaxflow.measures import Gaussian
 from jaxflow.measures.single import check_single_gaussian
 from jaxflow.solve import AbstractFlow
@@ -77,18 +78,18 @@ class MomentFlow(AbstractFlow):
 
     def field(self, t: Real, state: Gaussian, layer: Layer) -> tuple[tuple[Array, Array], Terms]:
         mu, L = state.mean, state.factor
-        Sigma = L @ L.T
+        Sigma = product(L, L.T)
         Q = jnp.zeros_like(Sigma)
         dmu = jnp.zeros_like(mu)
         if layer.B is not None and layer.V is not None and layer.mass is not None:
             cV = sign_of(self.direction) * layer.mass[:, None, None] * layer.V
-            Q = jnp.einsum("hij,jk,hkl->il", cV, Sigma, layer.B)
+            Q = product(product(cV, Sigma[None]), layer.B).sum(0)
             dmu = cV.sum(0) @ mu
         K = Q if layer.A is None else layer.A + Q
         dmu = dmu + K @ mu
         if layer.b is not None:
             dmu = dmu + layer.b
-        return (dmu, K @ L), Terms(Q, K, Sigma)
+        return (dmu, product(K, L)), Terms(Q, K, Sigma)
 
     def time_left(self, state: Gaussian, terms: Terms) -> Scalar:
         """`time_to_blow_up` with Σ ≈ R/(t* − t)."""

@@ -1,0 +1,97 @@
+"""What a search for the cheapest controls stands on: c(u), s(u) and the cost of flat controls u, and the precise path.
+
+c are the moments at t₁ less the target's, in coordinates where the target is N(·, I); s = 1 − diag Σ/cap is the room
+left below the caps at the ends of all pieces but the last.
+"""
+
+from typing import Any, Literal, final
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+
+from jaxflow._typing import Flag, Scalar
+from jaxflow.control.problem import Controls, Problem, effort
+from jaxflow.control.shoot import nodes_of, smooth_nodes
+from jaxflow.linalg import symmetrize
+from jaxflow.measures import Gaussian
+
+Cost = Literal["effort", "kinetic"]
+COSTS: tuple[Cost, ...] = ("effort", "kinetic")
+
+STEPS = 20
+"""Differentiable steps in all, spread over the pieces."""
+
+
+@final
+class Ground(eqx.Module):
+    """One problem, its caps and its cost.
+
+    Attributes:
+        cap: the largest variances allowed, (d,); None: no caps.
+        cost: "effort" is ∫ |A|² + |B|² + |V|² + |b|² dt, "kinetic" is ∫ tr(KΣKᵀ) + |μ̇|² dt.
+        W: WΣ*Wᵀ = I on the range of Σ*; units of the largest deviation across it.
+        moves: which entries of the lower triangle of WΣWᵀ can move.
+    """
+
+    problem: Problem
+    cap: Array | None
+    cost: Cost = eqx.field(static=True)
+    like: Controls
+    W: Array
+    moves: Array
+
+    def __init__(self, problem: Problem, cap: Array | None, cost: Cost) -> None:
+        self.problem, self.cap, self.cost = problem, cap, cost
+        self.like = problem.zero_controls()
+        target, d = problem.target, problem.start.dim
+        Q, sigma, _ = jnp.linalg.svd(jnp.pad(target.factor, ((0, 0), (0, d - target.rank))))
+        inside = sigma > d * jnp.finfo(sigma.dtype).eps * sigma[0]
+        self.W = Q.T / jnp.where(inside, sigma, sigma[0])[:, None]
+        self.moves = inside[np.tril_indices(d)[1]]
+
+    def flat(self, controls: Controls) -> Array:
+        return ravel_pytree(controls)[0]
+
+    def controls(self, u: Array) -> Controls:
+        return ravel_pytree(self.like)[1](u)
+
+    def smooth(self, u: Array, pace: Array) -> tuple[Array, Array, Scalar]:
+        """c, s and the cost by a few fixed steps, shared among the pieces in proportion to `pace`: differentiable."""
+        problem, weights = self.problem, self.problem.weights(self.controls(u))
+        steps = max(STEPS, 2 * pace.shape[0])
+        nodes, kinetic = smooth_nodes(weights, problem.start, problem.t1, pace, steps=steps)
+        return *self.read(nodes), (effort(weights) if self.cost == "effort" else kinetic)
+
+    def precise(self, u: Array) -> tuple[Gaussian, Flag, Array]:
+        """The Gaussians at the ends of all pieces, whether the path got to the last, and the steps each piece took."""
+        nodes, arrived, tries = nodes_of(self.problem.weights(self.controls(u)), self.problem.start, self.problem.t1)
+        return nodes, arrived, tries.astype(u.dtype)
+
+    def read(self, nodes: Gaussian) -> tuple[Array, Array]:
+        """c and s of a path."""
+        target, L = self.problem.target, nodes.factor[-1]
+        E = self.W @ (L @ L.T - target.factor @ target.factor.T) @ self.W.T
+        rows = np.tril_indices(target.dim)
+        c = jnp.concatenate([self.W @ (nodes.mean[-1] - target.mean), jnp.where(self.moves, E[rows], 0)])
+        if self.cap is None:
+            return c, jnp.zeros(0, c.dtype)
+        return c, (1 - jnp.sum(nodes.factor[:-1] ** 2, axis=-1) / self.cap[None, :]).ravel()
+
+    def in_moments(self, row: Array) -> tuple[Array, Array]:
+        """Of a linear form in c: its coefficients in μ, (d,), and in Σ, (d, d) symmetric."""
+        d = self.problem.start.dim
+        triangle = jnp.zeros((d, d), row.dtype).at[np.tril_indices(d)].set(jnp.where(self.moves, row[d:], 0))
+        return self.W.T @ row[:d], symmetrize(self.W.T @ triangle @ self.W)
+
+
+def gradients(function: Any, u: Array) -> tuple[Array, Array, Array, Scalar, Array, Array]:
+    """For u ↦ (c, s, value): c, s, ∂c/∂u (m, n), ∂s/∂u (q, n), value and its gradient, by one row at a time."""
+    (c, s, value), pull_back = jax.vjp(function, u)
+    c0, s0, one = jnp.zeros_like(c), jnp.zeros_like(s), jnp.ones_like(value)
+    J = jax.vmap(lambda e: pull_back((e, s0, 0 * one))[0])(jnp.eye(c.size, dtype=u.dtype))
+    G = jax.vmap(lambda e: pull_back((c0, e, 0 * one))[0])(jnp.eye(s.size, dtype=u.dtype)).reshape(s.size, u.size)
+    return c, s, J, G, value, pull_back((c0, s0, one))[0]
