@@ -42,6 +42,9 @@ FADING = 0.2
 INSIDE = 0.9
 """How much of the way to a cap one step may go, to first order."""
 
+AWAY = 0.05
+"""What one step must leave of the room below every cap."""
+
 ROOM = 0.02
 """The room below every cap that a search makes before it looks for the cheapest."""
 
@@ -184,10 +187,10 @@ def iterate(ground: Ground, now: Descent, roomy: Flag, *, tolerance: float) -> D
         most = INSIDE / jnp.maximum(jnp.max(-ds / s, initial=0), INSIDE)
         still = trial.tries == HALVINGS
         length = jnp.where(still, 0, jnp.where(roomy, most, 1) * 0.5**trial.tries)
-        near = jnp.clip(1e-3 * optimality**2, 1e-12, 1e-6)
+        near = jnp.clip(jnp.minimum(1e-2 * optimality**1.5, 0.1 * jnp.min(s, initial=1)), 1e-12, 1e-3)
         v, c_v, s_v, value_v = _corrected(at, space, u - space.lift(c) + length * p, near)
         gain = merit(c, s, value) - merit(c_v, s_v, value_v)
-        good = (jnp.max(jnp.abs(c_v)) <= near) & ((s_v > 0).all() | ~roomy)
+        good = (jnp.max(jnp.abs(c_v)) <= near) & ((s_v > AWAY * s).all() | ~roomy)
         good &= still | (gain >= 1e-4 * length * (-r @ p) - noise)
         return _Trial(v, c_v, s_v, trial.tries + 1, length, gain, good)
 
@@ -196,7 +199,7 @@ def iterate(ground: Ground, now: Descent, roomy: Flag, *, tolerance: float) -> D
     trial = jax.lax.while_loop(lambda trial: ~trial.good & (trial.tries <= HALVINGS), look, trial)
     nodes, arrived, pace = ground.precise(trial.v)
     c_true, s_true = ground.read(nodes)
-    taken = trial.good & arrived & (jnp.max(jnp.abs(c_true - trial.c)) <= MISSED) & ((s_true > 0).all() | ~roomy)
+    taken = trial.good & arrived & (jnp.max(jnp.abs(c_true - trial.c)) <= MISSED) & ((s_true > AWAY * s / 2).all() | ~roomy)
 
     first, ratio = trial.tries == 1, (trial.gain + noise) / (promised + noise)
     radius = jnp.where((length >= 0.99 * now.radius) & (ratio > 0.5), 2 * now.radius, now.radius)
