@@ -53,6 +53,11 @@ class Ground(eqx.Module):
         self.W = Q.T / jnp.where(inside, sigma, sigma[0])[:, None]
         self.moves = inside[np.tril_indices(d)[1]]
 
+    @property
+    def stiffness(self) -> float:
+        """σ: the curvature of the effort of equal pieces, 2t₁/k; of no other cost, but of its order."""
+        return 2 * self.problem.t1 / self.problem.segments
+
     def flat(self, controls: Controls) -> Array:
         return ravel_pytree(controls)[0]
 

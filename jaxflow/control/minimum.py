@@ -8,8 +8,8 @@ a barrier of weight ν,
 is the primal-dual Newton step to the minimum of cost − ν Σ log s; ν falls to zero as the iterates settle.
 
 The path is integrated twice. c, s, their derivatives and the curvature come from fixed steps on every piece, plus what
-those miss at the iterate; there the path is integrated adaptively and precisely. A new iterate that the precise
-path does not confirm is turned down, whatever the grid says: a search can drift into a blow-up that no grid sees.
+those miss at the iterate; there the path is integrated adaptively and precisely. A new iterate that the precise path
+does not confirm is turned down, whatever the fixed steps say: a search can drift into a blow-up that no grid sees.
 """
 
 from typing import Any, NamedTuple
@@ -33,17 +33,14 @@ HALVINGS = 8
 CURVATURES = 60
 """Products with the curvature in one step, at most."""
 
-FIRST_BARRIER, LAST_BARRIER = 1e-2, 1e-6
-"""ν at the beginning (shared among the caps) and at the end, relative to the cost."""
+FIRST_BARRIER = 1e-2
+"""ν at the beginning, shared among the caps, relative to the cost."""
 
 FADING = 0.2
 """What is left of ν each time the iterates have settled."""
 
-INSIDE = 0.9
-"""How much of the way to a cap one step may go, to first order."""
-
-AWAY = 0.05
-"""What one step must leave of the room below every cap."""
+INSIDE, AWAY = 0.9, 0.05
+"""How much of the way to a cap one step may go, to first order; and what it must leave of the room there."""
 
 ROOM = 0.02
 """The room below every cap that a search makes before it looks for the cheapest."""
@@ -54,181 +51,220 @@ NOISE = 1e-12
 MISSED = 1e-3
 """How much more of c the fixed steps may miss at a new iterate than at the last one."""
 
+HIT, EXACT = 1e-6, 1e-13
+"""max|c| with which the search for the cheapest begins, and at which no more corrections are made."""
+
+HITTING, ROOMING, DESCENDING, POLISHING, OVER = range(5)
+"""What a search is doing: looking for controls that hit, for room below the caps, for the cheapest; correcting c."""
+
 
 class Descent(NamedTuple):
     """A search under way.
 
     Attributes:
+        phase: HITTING to OVER. failed: it ended in the first two.
         controls, nodes, pace: an iterate, its precise path, and how many steps each piece of that took.
-        radius: the longest step to try.
-        z, nu: multipliers of the caps, and the weight of the barrier.
-        value: what is minimised.
+        radius: the longest step to try. nu, z: the weight of the barrier, and the multipliers of the caps.
+        value: what is minimised. miss: max|c|.
         multipliers: λ. optimality: |g − Jᵀλ| relative to |∇cost|, where the last step began.
-        stuck: no step helps any more.
+        settled: the search for the cheapest has met its tolerance.
+        iteration: steps of the middle two phases. count: all of them.
     """
 
+    phase: Array
+    failed: Flag
     controls: Controls
     nodes: Gaussian
     pace: Array
     radius: Scalar
-    z: Array
     nu: Scalar
+    z: Array
     value: Scalar
+    miss: Scalar
     multipliers: Array
     optimality: Scalar
-    stuck: Flag
+    settled: Flag
     iteration: Count
+    count: Count
 
 
 class _Trial(NamedTuple):
-    """A point along a step, corrected: flat controls, c and s there, tries so far, how far it went, the gain, and
-    whether it will do."""
+    """A point along a step, corrected: flat controls, c, s and the value there, tries so far, how far it went, the
+    gain, and whether it will do."""
 
     v: Array
     c: Array
     s: Array
+    value: Scalar
     tries: Array
     length: Scalar
     gain: Scalar
     good: Flag
 
 
-def settle(ground: Ground, u: Array, *, tolerance: float, most: int = 20) -> tuple[Array, Gaussian, Array, Scalar]:
-    """u ← u − J⁺c(u), c precise, until max|c| ≤ tolerance or it no longer falls.
-
-    Returns u, its path, the steps that each piece of it took, and max|c|.
-    """
-
-    def look(u: Array) -> tuple[Gaussian, Array, Array, Scalar]:
-        nodes, arrived, pace = ground.precise(u)
-        c, _ = ground.read(nodes)
-        size = jnp.max(jnp.abs(c))
-        return nodes, pace, c, jnp.where(arrived & jnp.isfinite(size), size, jnp.inf)
-
-    def going(now: Any) -> Array:
-        (*_, size), before, i = now
-        return (size > tolerance) & (size < 0.9 * before) & (i < most)
-
-    def go(now: Any) -> Any:
-        here, _, i = now
-        u, _, pace, c, size = here
-        (J,) = jax.vmap(jax.vjp(lambda u: ground.smooth(u, pace)[0], u)[1])(jnp.eye(c.size, dtype=u.dtype))
-        v = u - tangents(J).lift(c)
-        there = (v, *look(v))
-        return tree_where(there[-1] < size, there, here), size, i + 1
-
-    far = jnp.asarray(jnp.inf, u.dtype)
-    (u, nodes, pace, _, size), *_ = jax.lax.while_loop(going, go, ((u, *look(u)), 2 * far, jnp.asarray(0)))
-    return u, nodes, pace, size
-
-
-def first_descent(ground: Ground, controls: Controls) -> tuple[Descent, Scalar]:
-    """A search that begins at these controls, made to hit; and max|c| there, where no controls hit."""
-    u, nodes, pace, size = settle(ground, ground.flat(controls), tolerance=1e-9)
+def first_descent(ground: Ground, controls: Controls) -> Descent:
+    """A search that begins at these controls."""
+    u = ground.flat(controls)
+    nodes, arrived, pace = ground.precise(u)
     c, s = ground.read(nodes)
-    zero, inf = jnp.zeros((), u.dtype), jnp.asarray(jnp.inf, u.dtype)
-    radius = 0.5 * jnp.linalg.norm(u) + 0.1
-    first = Descent(
-        ground.controls(u), nodes, pace, radius, jnp.zeros_like(s), zero, zero, jnp.zeros_like(c), inf, size > 1e-6,
-        jnp.asarray(0),
+    zero, inf, no = jnp.zeros((), u.dtype), jnp.asarray(jnp.inf, u.dtype), jnp.asarray(False)
+    miss = jnp.where(arrived, jnp.max(jnp.abs(c)), jnp.inf)
+    start = jnp.asarray(0)
+    return Descent(
+        start + HITTING, no, controls, nodes, pace, 0.5 * jnp.linalg.norm(u) + 0.1, zero, jnp.zeros_like(s), inf, miss,
+        jnp.zeros_like(c), inf, no, start, start,
     )  # fmt: skip
-    return first, size
 
 
-def with_barrier(ground: Ground, now: Descent) -> Descent:
-    """The same search with its barrier put up."""
+def descend(
+    ground: Ground, now: Descent, *, steps: int, iterations: int, tolerance: float
+) -> tuple[Descent, tuple[Array, Array, Array]]:
+    """Up to so many steps, fewer if the search is over.
+
+    Args:
+        iterations: of the search for room and for the cheapest, at most.
+        tolerance: of `optimality`, and of the sum of ν relative to the cost.
+
+    Returns: the search, and (value, optimality, largest variance relative to those of start and target) after every
+        step (the last ones repeated once it is over), (steps,) each.
+    """
+    start, target = ground.problem.start, ground.problem.target
+    ends = jnp.maximum(jnp.sum(start.factor**2, axis=-1), jnp.sum(target.factor**2, axis=-1))
+
+    def going(carry: Any) -> Array:
+        now, _, i = carry
+        return (now.phase < OVER) & (i < steps)
+
+    def go(carry: Any) -> Any:
+        now, history, i = carry
+        now = _next_phase(ground, _iterate(ground, now, tolerance=tolerance), iterations)
+        peak = jnp.max(jnp.sum(now.nodes.factor**2, axis=-1) / ends[None, :])
+        row = jnp.stack([now.value, now.optimality, peak])
+        return now, jnp.where((jnp.arange(steps) >= i)[:, None], row[None], history), i + 1
+
+    history = jnp.full((steps, 3), jnp.inf, now.value.dtype)
+    now, history, _ = jax.lax.while_loop(going, go, (_next_phase(ground, now, iterations), history, jnp.asarray(0)))
+    return now, (history[:, 0], history[:, 1], history[:, 2])
+
+
+def _next_phase(ground: Ground, now: Descent, iterations: int) -> Descent:
+    """Where a phase is over, the next one begins."""
     _, s = ground.read(now.nodes)
-    nu = FIRST_BARRIER * ground.smooth(ground.flat(now.controls), now.pace)[2] / max(1, s.size)
-    inf = jnp.full_like(nu, jnp.inf)
-    return now._replace(nu=nu, z=nu / s, optimality=inf, stuck=now.stuck | ~(s > 0).all())
+    stuck = now.radius < 1e-9
+    used = (now.iteration >= iterations) | stuck
+    hits, roomy = now.miss <= HIT, (s >= ROOM / 2).all()
+    # A radius of −1 says that a correction did not help.
+    hopeless = (now.phase == HITTING) & ~hits & (now.radius < 0)
+    cramped = (now.phase == ROOMING) & ~roomy & used
+    phase = jnp.where((now.phase == HITTING) & hits, ROOMING, now.phase)
+    begins = (phase == ROOMING) & roomy
+    cost = ground.smooth(ground.flat(now.controls), now.pace)[2]
+    nu = jnp.where(begins, FIRST_BARRIER * cost / max(1, s.size), now.nu)
+    phase = jnp.where(begins, DESCENDING, phase)
+    phase = jnp.where(((phase == DESCENDING) & (now.settled | used)) | cramped, POLISHING, phase)
+    phase = jnp.where(((phase == POLISHING) & ((now.miss <= EXACT) | (now.radius < 0))) | hopeless, OVER, phase)
+    far = 0.5 * jnp.linalg.norm(ground.flat(now.controls)) + 0.1
+    return now._replace(
+        phase=phase,
+        failed=now.failed | hopeless | cramped,
+        nu=nu,
+        z=jnp.where(begins, nu / jnp.where(s > 0, s, 1), now.z),
+        value=jnp.where(begins, cost, now.value),
+        radius=jnp.where(phase != now.phase, far, now.radius),
+    )
 
 
-def has_room(ground: Ground, now: Descent) -> Flag:
-    """Whether a barrier can be put up."""
-    return (ground.read(now.nodes)[1] >= ROOM / 2).all()
-
-
-def iterate(ground: Ground, now: Descent, roomy: Flag, *, tolerance: float) -> Descent:
-    """One step: of the search for the cheapest where `roomy`, else of the search for room below the caps."""
+def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
+    """One step of the phase: Newton's, its corrections, and the precise integration that has the last word."""
     u = ground.flat(now.controls)
+    moves, kept = (now.phase == ROOMING) | (now.phase == DESCENDING), now.phase == DESCENDING
     missed = [true - near for true, near in zip(ground.read(now.nodes), ground.smooth(u, now.pace))]
 
     def at(v: Array) -> tuple[Array, Array, Scalar]:
         c, s, cost = ground.smooth(v, now.pace)
         s = s + missed[1]
-        crowded = jnp.sum(jnp.maximum(ROOM - s, 0) ** 2)
-        return c + missed[0], s, jnp.where(roomy, cost, crowded)
+        return c + missed[0], s, jnp.where(now.phase == ROOMING, jnp.sum(jnp.maximum(ROOM - s, 0) ** 2), cost)
 
     c, s, J, G, value, slope = gradients(at, u)
     space = tangents(J)
-    nu, z = jnp.where(roomy, now.nu, 0), jnp.where(roomy, now.z, 0)
+    # Zero where caps are not kept (yet).
+    nu, z, w = (jnp.where(kept, x, 0) for x in (now.nu, now.z, now.z / s))
     g = slope - G.T @ (nu / s)
     multipliers = space.multipliers(g)
     r = g - J.T @ multipliers
     optimality = jnp.linalg.norm(r) / jnp.maximum(jnp.linalg.norm(slope), jnp.finfo(u.dtype).tiny)
-    w = jnp.where(roomy, z / s, 0)
 
     def lagrangian(v: Array) -> Scalar:
-        c, there, cost = at(v)
+        c, there, value = at(v)
         # The last term has no gradient at u, and the curvature Gᵀ diag(w) G.
-        return cost - multipliers @ c - z @ there + 0.5 * w @ (there - s) ** 2
+        return value - multipliers @ c - z @ there + 0.5 * w @ (there - s) ** 2
 
-    curvature = jax.linearize(jax.grad(lagrangian), u)[1]
     p, length, promised = newton_step(
-        curvature, r, space, preconditioner(space, G, w, 2 * ground.problem.t1 / ground.problem.segments),
-        radius=now.radius, accuracy=jnp.minimum(0.1, jnp.sqrt(optimality)), products=CURVATURES,
-    )  # fmt: skip
+        jax.linearize(jax.grad(lagrangian), u)[1],
+        jnp.where(moves, r, 0),
+        space,
+        preconditioner(space, G, w, ground.stiffness),
+        radius=now.radius,
+        accuracy=jnp.minimum(0.1, jnp.sqrt(optimality)),
+        products=CURVATURES,
+    )
     ds, noise = G @ p, NOISE * jnp.abs(value)
+    near = jnp.minimum(1e-2 * optimality**1.5, jnp.where(kept, 0.1 * jnp.min(s, initial=1), 1))
+    near = jnp.where(moves, jnp.clip(near, 1e-12, 1e-3), 1e-14)
 
     def merit(c: Array, s: Array, value: Scalar) -> Scalar:
         return value - nu * jnp.sum(jnp.log(jnp.where(s > 0, s, 1))) - multipliers @ c
 
     def look(trial: _Trial) -> _Trial:
-        most = INSIDE / jnp.maximum(jnp.max(-ds / s, initial=0), INSIDE)
+        most = jnp.where(kept, INSIDE / jnp.maximum(jnp.max(-ds / s, initial=0), INSIDE), 1)
         still = trial.tries == HALVINGS
-        length = jnp.where(still, 0, jnp.where(roomy, most, 1) * 0.5**trial.tries)
-        near = jnp.clip(jnp.minimum(1e-2 * optimality**1.5, 0.1 * jnp.min(s, initial=1)), 1e-12, 1e-3)
+        length = jnp.where(still, 0, most * 0.5**trial.tries)
         v, c_v, s_v, value_v = _corrected(at, space, u - space.lift(c) + length * p, near)
         gain = merit(c, s, value) - merit(c_v, s_v, value_v)
-        good = (jnp.max(jnp.abs(c_v)) <= near) & ((s_v > AWAY * s).all() | ~roomy)
+        good = (jnp.max(jnp.abs(c_v)) <= near) & ((s_v > AWAY * s).all() | ~kept)
         good &= still | (gain >= 1e-4 * length * (-r @ p) - noise)
-        return _Trial(v, c_v, s_v, trial.tries + 1, length, gain, good)
+        return _Trial(v, c_v, s_v, value_v, trial.tries + 1, length, gain, good | ~moves)
 
     zero = jnp.zeros((), u.dtype)
-    trial = _Trial(u, c, s, jnp.asarray(0), zero, zero, jnp.asarray(False))
+    trial = _Trial(u, c, s, value, jnp.where(moves, 0, HALVINGS), zero, zero, jnp.asarray(False))
     trial = jax.lax.while_loop(lambda trial: ~trial.good & (trial.tries <= HALVINGS), look, trial)
     nodes, arrived, pace = ground.precise(trial.v)
     c_true, s_true = ground.read(nodes)
-    taken = trial.good & arrived & (jnp.max(jnp.abs(c_true - trial.c)) <= MISSED) & ((s_true > AWAY * s / 2).all() | ~roomy)
+    miss = jnp.where(arrived & jnp.isfinite(c_true).all(), jnp.max(jnp.abs(c_true)), jnp.inf)
+    confirmed = (jnp.max(jnp.abs(c_true - trial.c)) <= MISSED) & ((s_true > AWAY * s / 2).all() | ~kept)
+    taken = arrived & trial.good & jnp.where(moves, confirmed, miss < 0.5 * now.miss)
+    moved = taken & (trial.length > 0)
 
     first, ratio = trial.tries == 1, (trial.gain + noise) / (promised + noise)
     radius = jnp.where((length >= 0.99 * now.radius) & (ratio > 0.5), 2 * now.radius, now.radius)
     radius = jnp.where(first & (ratio < 0.2), length / 2, radius)
     radius = jnp.where(first, radius, trial.length * length)
-    moved = taken & (trial.length > 0)
     radius = jnp.where(moved, radius, jnp.minimum(now.radius, length) / 16)
+    radius = jnp.where(moves, radius, jnp.where(taken, now.radius, -1))
+    # An exact product zs = ν is what the multipliers tend to; bounded, they cannot be far off it.
     new_z = z + trial.length * (nu / s - z - w * ds)
-    # An exact product z s = ν is what the multipliers tend to; bounded, they cannot be far off it.
-    bounded = jnp.clip(new_z, 1e-3 * nu / jnp.abs(s_true), 1e3 * nu / jnp.abs(s_true))
-    settled = moved & roomy & (optimality <= jnp.maximum(10 * now.nu / value, tolerance))
-    least = LAST_BARRIER * value
-    return Descent(
+    bounds = (c * nu / jnp.abs(s_true) for c in (1e-3, 1e3))
+    least = tolerance * value / max(1, s.size)
+    settled = moved & kept & (optimality <= jnp.maximum(10 * now.nu / value, tolerance))
+    return now._replace(
         controls=tree_where(taken, ground.controls(trial.v), now.controls),
         nodes=tree_where(taken, nodes, now.nodes),
         pace=jnp.where(taken, pace, now.pace),
         radius=radius,
-        z=jnp.where(taken & roomy, bounded, now.z),
         nu=jnp.where(settled, jnp.maximum(FADING * now.nu, least), now.nu),
-        value=jnp.where(taken, at(trial.v)[2], value),
-        multipliers=multipliers,
-        optimality=optimality,
-        stuck=~moved & (radius < 1e-9),
-        iteration=now.iteration + 1,
+        z=jnp.where(taken & kept, jnp.clip(new_z, *bounds), now.z),
+        value=jnp.where(taken, trial.value, value),
+        miss=jnp.where(taken, miss, now.miss),
+        multipliers=jnp.where(moves, multipliers, now.multipliers),
+        optimality=jnp.where(moves, optimality, now.optimality),
+        settled=now.settled | (kept & (optimality <= tolerance) & ((now.nu <= 1.01 * least) | (s.size == 0))),
+        iteration=now.iteration + moves,
+        count=now.count + 1,
     )
 
 
 def _corrected(at: Any, space: Tangents, v: Array, near: Scalar) -> tuple[Array, Array, Array, Scalar]:
-    """v ← v − J⁺c(v) until max|c| ≤ near, with J of where the step began; c, s and the value there."""
+    """v ← v − J⁺c(v) until max|c| ≤ near, with J of where the step began; v, and c, s and the value there."""
 
     def going(now: Any) -> Array:
         (_, c, _, _), i = now
