@@ -46,7 +46,10 @@ ROOMS = {
     },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},
-    "transport": {"wasserstein_gaussian", "wasserstein_squared"},
+    "transport": {
+        "energy_distance", "sinkhorn_divergence", "sliced_wasserstein", "sliced_wasserstein_squared",
+        "wasserstein_clouds", "wasserstein_gaussian", "wasserstein_squared",
+    },
     "weights": {
         "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Function", "Layer", "OrnsteinUhlenbeck",
         "Oscillating", "Piecewise", "Sampled", "Values", "make_layer", "make_values", "random_heads",
