@@ -18,9 +18,10 @@ ROOMS = {
         "Tilted", "hardmax",
     },
     "control": {
-        "Plan", "Problem", "Search", "advance", "attention_only", "begin", "check_reachable", "constant_linear",
-        "constructive_controls", "effort", "geodesic", "kinetic", "kinetic_energy", "make_plan", "steer",
-        "two_piece_linear",
+        "Plan", "Problem", "Search", "Stop", "TokenPlan", "TokenProblem", "TokenSearch", "advance", "advance_tokens",
+        "attention_only", "begin", "begin_tokens", "check_reachable", "check_tokens_reachable", "constant_linear",
+        "constructive_controls", "effort", "geodesic", "kinetic", "kinetic_energy", "make_plan", "make_token_plan",
+        "steer", "steer_tokens", "two_piece_linear",
     },
     "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
     "gaussian": {
