@@ -153,7 +153,9 @@ class TokenProblem(eqx.Module):
             return sol.final, self.mismatch(sol.final, target), sol.status == Status.done
 
         ends, losses, arrived = zip(*each(one, self.starts, self.targets))
-        return list(ends), jnp.stack(losses), jnp.all(jnp.stack(arrived))
+        losses = jnp.stack(losses)
+        # Tokens may be finite, and their squares not.
+        return list(ends), losses, jnp.all(jnp.stack(arrived)) & jnp.all(jnp.isfinite(losses))
 
     def mismatch(self, end: Cloud, target: Cloud) -> Scalar:
         """The loss of one pair."""

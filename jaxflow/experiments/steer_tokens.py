@@ -45,6 +45,7 @@ def job(experiment: TokenSteer, *, folder: Path, precision: str) -> "TokenSteerJ
     for pair in experiment.pairs:
         starts.append(_cloud(pair.start, next(keys), geometry, **options))
         targets.append(_cloud(pair.target, next(keys), geometry, **options))
+    method: Any = build.METHODS[experiment.solve.method]
     C = experiment.control
     control.check_tokens_reachable(starts, targets, C.allow)
     problem = control.TokenProblem(
@@ -59,7 +60,7 @@ def job(experiment: TokenSteer, *, folder: Path, precision: str) -> "TokenSteerJ
         C.epsilon or 1.0,
         geometry,
         experiment.flow.law,
-        build.METHODS[experiment.solve.method],
+        method,
         experiment.solve.dt,
     )
     return TokenSteerJob(experiment, problem)
@@ -147,7 +148,7 @@ class TokenSteerJob:
             arrays |= {f"tokens_{p}": paths, f"target_{p}": target.points}
             arrays |= {f"weights_{p}": start.weights, f"target_weights_{p}": target.weights}
             each[f"distance_{p}"] = float(plan.distances[p - 1])
-            for key, cloud in (("w2_start", start), ("w2", plan.ends[p - 1])):
+            for key, cloud in (("w2_start", start), ("w2", Cloud(paths[-1], start.log_weights))):
                 each[f"{key}_{p}"] = _exact(cloud, target, problem.geometry)
                 known = worst[key] is not None and each[f"{key}_{p}"] is not None
                 worst[key] = max(worst[key], each[f"{key}_{p}"]) if known else None

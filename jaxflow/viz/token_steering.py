@@ -19,7 +19,6 @@ from jaxflow.viz.style import (
     BLUE,
     GREEN,
     GREY,
-    INK,
     NOTE,
     OCHRE,
     PURPLE,
@@ -152,13 +151,13 @@ def _against_time(
 
 
 def _dots(
-    points: np.ndarray, style: str, color: str, size: float, strength: float, zorder: float, ax: Axes, **options: Any
+    points: np.ndarray, style: str, color: str, size: float, strength: float, zorder: Any, ax: Axes, **options: Any
 ) -> None:
     """Tokens as small dots (start), rimmed dots (end) or rings (target)."""
     looks = {
-        "start": {"color": [to_rgba(color, 0.9 * strength)], "linewidths": 0},
+        "start": {"color": [to_rgba(color, 0.55 * strength)], "linewidths": 0},
         "end": {"color": [to_rgba(color, strength)], "edgecolors": [(1, 1, 1, strength)], "linewidths": 0.6},
-        "target": {"facecolors": "none", "edgecolors": [to_rgba(INK, 0.75 * strength)], "linewidths": 0.8},
+        "target": {"facecolors": "none", "edgecolors": [to_rgba(color, strength)], "linewidths": 1.1},
     }
     ax.scatter(*points.T, s=size, zorder=zorder, rasterized=len(points) > 500, **looks[style], **options)
 
@@ -169,9 +168,9 @@ def _colors(pairs: int) -> list[str]:
 
 def _legend(ax: Axes) -> None:
     marks = [
-        Line2D([], [], marker="o", linestyle="", color=GREY, markersize=3.5, label="start"),
+        Line2D([], [], marker="o", linestyle="", color=GREY, alpha=0.55, markersize=3.5, label="start"),
         Line2D([], [], marker="o", linestyle="", color=GREY, markersize=6.5, markeredgecolor="white", label="end"),
-        Line2D([], [], marker="o", linestyle="", color="none", markersize=9, markeredgecolor=INK, label="target"),
+        Line2D([], [], marker="o", linestyle="", color="none", markersize=9, markeredgecolor=GREY, label="target"),
     ]
     ax.legend(handles=marks, loc="upper right", fontsize=NOTE, handletextpad=0.2, borderaxespad=0.2)
 

@@ -128,6 +128,7 @@ def two_pairs(geometry):
     return (plane_cloud(5, 1), plane_cloud(4, 2)), (plane_cloud(6, 3, 0.5), plane_cloud(5, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("geometry", "loss", "law"), [(Sphere(), "sliced", "softmax"), (Euclidean(), "energy", "unnormalized")]
 )
@@ -171,6 +172,7 @@ def test_the_objective_is_the_mean_over_pairs_each_attending_to_itself():
     np.testing.assert_allclose(value, np.mean(np.asarray(distances) ** 2) + 0.3 * spent, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_gradient_takes_little_memory_however_many_steps():
     """2000 steps with 2 × 100 tokens and 2 heads: the pairs of all of them would take 640 MB."""
     starts, targets = (cap([1, 0, 0], 100, 1), cap([0, 1, 0], 100, 2)), (ring(100), cap([0, 0, 1], 100, 3))
@@ -200,6 +202,7 @@ def small():
     return problem, options, advance
 
 
+@pytest.mark.slow
 def test_a_search_in_pieces_is_the_search_in_one(small):
     problem, options, advance = small
     first = begin_tokens(problem, problem.first_controls(jax.random.key(0)), **options)
@@ -216,6 +219,7 @@ def test_a_search_in_pieces_is_the_search_in_one(small):
     assert plan.reason == "iterations"
 
 
+@pytest.mark.slow
 def test_steering_under_vmap_over_keys_equals_the_loop(small):
     problem, options, advance = small
     keys = jax.random.split(jax.random.key(1), 2)
