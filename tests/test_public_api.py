@@ -18,9 +18,10 @@ ROOMS = {
         "Tilted", "hardmax",
     },
     "control": {
-        "Plan", "Problem", "Search", "advance", "attention_only", "begin", "check_reachable", "constant_linear",
-        "constructive_controls", "effort", "geodesic", "kinetic", "kinetic_energy", "make_plan", "steer",
-        "two_piece_linear",
+        "Plan", "Problem", "Search", "Stop", "TokenPlan", "TokenProblem", "TokenSearch", "advance", "advance_tokens",
+        "attention_only", "begin", "begin_tokens", "check_reachable", "check_tokens_reachable", "constant_linear",
+        "constructive_controls", "effort", "geodesic", "kinetic", "kinetic_energy", "make_plan", "make_token_plan",
+        "steer", "steer_tokens", "two_piece_linear",
     },
     "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
     "gaussian": {
@@ -46,7 +47,10 @@ ROOMS = {
     },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},
-    "transport": {"wasserstein_gaussian", "wasserstein_squared"},
+    "transport": {
+        "energy_distance", "sinkhorn_divergence", "sliced_wasserstein", "sliced_wasserstein_squared",
+        "wasserstein_clouds", "wasserstein_gaussian", "wasserstein_squared",
+    },
     "weights": {
         "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Function", "Layer", "OrnsteinUhlenbeck",
         "Oscillating", "Piecewise", "Sampled", "Values", "make_layer", "make_values", "random_heads",

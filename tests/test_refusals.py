@@ -16,6 +16,10 @@ from jaxflow.particles import AttentionFlow
 from jaxflow.solve import solve
 from jaxflow.weights import Constant, Oscillating
 
+from jaxflow.control import steer_tokens
+from jaxflow.solve import Tsit5
+
+cloud = Cloud(jnp.eye(3))
 tied = Constant(D=np.eye(3))
 moving, start = MomentFlow(Constant(A=np.eye(2))), Gaussian(jnp.zeros(2), jnp.eye(2))
 mistakes = [
@@ -34,6 +38,11 @@ mistakes = [
         ("t1", "known before tracing", "scale the weights"),
     ),
     (lambda: AttentionFlow(tied, direction="down"), ("direction", "down", "descend")),
+    (lambda: steer_tokens(cloud, cloud, loss="bures"), ("loss", "bures", "sliced, energy, sinkhorn")),
+    (lambda: steer_tokens(cloud, cloud, method="gauss-newton"), ("method", "gauss-newton", "adam, lbfgs")),
+    (lambda: steer_tokens(cloud, cloud, law="hardmax"), ("law", "hardmax", "softmax, unnormalized")),
+    (lambda: steer_tokens(cloud, cloud, integrator=Tsit5()), ("integrator", "Tsit5", "fixed steps")),
+    (lambda: steer_tokens(cloud, "cloud"), ("target", "str", "sequence of Clouds")),
 ]
 for mistake, parts in mistakes:
     try:

@@ -8,6 +8,7 @@ from typing import get_args
 from jaxflow.experiments.schema import KINDS, Control, Flow, Gaussian, Solve, kind_of
 from jaxflow.experiments.schema.base import Table
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
+from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
 from jaxflow.experiments.schema.tokens import Tokens
 from jaxflow.experiments.schema.weights import Segment, Weights
 
@@ -17,6 +18,10 @@ TABLES = {
     "[start] and [target]": Gaussian,
     "[control]": Control,
     "[[weights.segments]]": Segment,
+    "[[pairs]] of steer_tokens": Pair,
+    "[control] of steer_tokens": TokenControl,
+    "[flow] of steer_tokens": TokenFlow,
+    "[solve] of steer_tokens": TokenSteps,
     "[sweep] of closure": Sweep,
     "[solve] of closure": Steps,
     "[blocks] of blocks": BlockSizes,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from jaxflow.experiments.job import Job
-from jaxflow.experiments.schema import Blocks, Closure, Experiment, Moments, Particles, Phase, Steer
+from jaxflow.experiments.schema import Blocks, Closure, Experiment, Moments, Particles, Phase, Steer, TokenSteer
 
 
 def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
@@ -31,6 +31,10 @@ def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
             from jaxflow.experiments import steer
 
             return steer.job(experiment, folder=folder, precision=precision)
+        case TokenSteer():
+            from jaxflow.experiments import steer_tokens
+
+            return steer_tokens.job(experiment, folder=folder, precision=precision)
         case Closure():
             from jaxflow.experiments import closure
 

@@ -61,7 +61,8 @@ def cloud(table: T.Tokens, key: Any, *, folder: Path, precision: str) -> Cloud:
         case T.Uniform():
             return particles.uniform(key, n=table.n, dim=table.dim)
         case T.VonMisesFisher():
-            return particles.von_mises_fisher(key, n=table.n, dim=table.dim, concentration=table.concentration)
+            drawn = particles.von_mises_fisher(key, n=table.n, dim=table.dim, concentration=table.concentration)
+            return drawn if table.centre is None else around(drawn, np.asarray(table.centre, precision))
         case T.Equiangular():
             return particles.equiangular(n=table.n, dim=table.dim, cosine=table.cosine)
         case T.GaussHermite():
@@ -71,6 +72,15 @@ def cloud(table: T.Tokens, key: Any, *, folder: Path, precision: str) -> Cloud:
             return sample(gaussian(table, where="tokens", folder=folder, precision=precision), key, n=table.n)
         case T.Explicit():
             return explicit(table, folder=folder, precision=precision)
+
+
+def around(cloud: Cloud, centre: np.ndarray) -> Cloud:
+    """The cloud reflected so that e₁ comes to the direction of `centre`; a law symmetric about one stays so."""
+    v = np.eye(len(centre))[0] - centre / np.linalg.norm(centre)
+    if not np.any(v):
+        return cloud
+    mirror = np.eye(len(centre)) - 2 * np.outer(v, v) / (v @ v)
+    return Cloud(cloud.points @ jnp.asarray(mirror, cloud.points.dtype), cloud.log_weights)
 
 
 def explicit(table: T.Explicit, *, folder: Path, precision: str) -> Cloud:

@@ -7,7 +7,18 @@ import numpy as np
 from msgspec.structs import replace
 
 from jaxflow.errors import InputError
-from jaxflow.experiments.schema import Blocks, Closure, Experiment, Gaussian, Moments, Particles, Phase, Steer
+from jaxflow.experiments.schema import (
+    Blocks,
+    Closure,
+    Experiment,
+    Gaussian,
+    Moments,
+    Particles,
+    Phase,
+    Steer,
+    TokenSteer,
+)
+from jaxflow.experiments.schema.steer_tokens import Clouds
 from jaxflow.experiments.schema.tokens import Explicit
 from jaxflow.io.tables import read_table
 
@@ -70,16 +81,30 @@ def localised(experiment: Experiment, *, folder: Path) -> tuple[Experiment, dict
     def gaussian(table: str, value: Gaussian) -> Gaussian:
         return value if value.samples is None else replace(value, samples=local(table, value.samples))
 
+    def clouds(table: str, value: Clouds) -> Clouds:
+        match value:
+            case list():
+                return [clouds(f"{table}-{i}", part) for i, part in enumerate(value)]  # pyright: ignore[reportReturnType]
+            case Explicit(points=str(name)):
+                return replace(value, points=local(table, name))
+            case Gaussian():
+                return gaussian(table, value)  # pyright: ignore[reportReturnType]
+        return value
+
     match experiment:
-        case Particles(tokens=Explicit(points=str(name)) as tokens):
-            experiment = replace(experiment, tokens=replace(tokens, points=local("tokens", name)))
-        case Particles(tokens=Gaussian() as tokens):
-            experiment = replace(experiment, tokens=gaussian("tokens", tokens))
+        case Particles():
+            experiment = replace(experiment, tokens=clouds("tokens", experiment.tokens))
         case Moments() | Closure() | Blocks() | Phase():
             experiment = replace(experiment, start=gaussian("start", experiment.start))
         case Steer():
             start = gaussian("start", experiment.start)
             experiment = replace(experiment, start=start, target=gaussian("target", experiment.target))
+        case TokenSteer():
+            pairs = [
+                replace(pair, start=clouds(f"start{p}", pair.start), target=clouds(f"target{p}", pair.target))
+                for p, pair in enumerate(experiment.pairs)
+            ]
+            experiment = replace(experiment, pairs=pairs)
         case _:
             pass
     return experiment, files

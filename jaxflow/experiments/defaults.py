@@ -2,7 +2,18 @@
 
 from msgspec.structs import replace
 
-from jaxflow.experiments.schema import Blocks, Closure, Control, Experiment, Moments, Particles, Phase, Solve, Steer
+from jaxflow.experiments.schema import (
+    Blocks,
+    Closure,
+    Control,
+    Experiment,
+    Moments,
+    Particles,
+    Phase,
+    Solve,
+    Steer,
+    TokenSteer,
+)
 from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.solve import FIXED
 from jaxflow.experiments.schema.weights import OrnsteinUhlenbeck, Weights, attention_of
@@ -20,6 +31,15 @@ CONTROL_DEFAULTS: dict[str, dict[str, float]] = {
 }
 
 
+# The same of steer_tokens; a loss reads keys as well.
+TOKEN_DEFAULTS: dict[str, dict[str, float]] = {
+    "adam": {"iterations": 500, "learning_rate": 0.05},
+    "lbfgs": {"iterations": 200},
+    "sinkhorn": {"epsilon": 0.05},
+}
+STEPS = 20
+
+
 def fill(experiment: Experiment) -> Experiment:
     """The same Experiment with every default written out."""
     match experiment:
@@ -28,6 +48,8 @@ def fill(experiment: Experiment) -> Experiment:
             return replace(experiment, flow=flow, solve=with_saves(experiment.solve, experiment.weights, flow))
         case Steer():
             return replace(experiment, control=with_method_defaults(experiment.control))
+        case TokenSteer():
+            return with_token_defaults(experiment)
         case Closure() | Blocks() | Phase():
             return experiment
 
@@ -63,6 +85,18 @@ def with_saves(solve: Solve, weights: Weights, flow: Flow | MomentFlow) -> Solve
         atol=solve.atol or TOLERANCE,
         max_steps=solve.max_steps or MAX_STEPS,
         save_at=solve.save_at if chosen else times,
+    )
+
+
+def with_token_defaults(experiment: TokenSteer) -> TokenSteer:
+    """Give the absent keys the values of the method and of the loss, and name the step."""
+    control, solve = experiment.control, experiment.solve
+    defaults = TOKEN_DEFAULTS[control.method] | TOKEN_DEFAULTS.get(control.loss, {})
+    absent = {key: value for key, value in defaults.items() if getattr(control, key) is None}
+    return replace(
+        experiment,
+        control=replace(control, **absent),
+        solve=replace(solve, dt=control.t1 / STEPS if solve.dt is None else solve.dt),
     )
 
 

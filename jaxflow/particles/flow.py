@@ -276,7 +276,9 @@ def check_on(geometry: AbstractGeometry, points: Array) -> None:
     """Refuse tokens off the sphere by more than rounding (they would be moved silently)."""
     if not is_concrete(points):
         return
-    gap = float(jnp.max(geometry.violation(points)))
+    # Known tokens that meet a jit: nothing of this question is traced.
+    with jax.ensure_compile_time_eval():
+        gap = float(jnp.max(geometry.violation(points)))
     if gap > (1e-4 if points.dtype == jnp.float32 else 1e-8):
         raise InputError(
             "are not on the sphere",

@@ -1,4 +1,9 @@
 """Distances between measures."""
 
+from jaxflow.transport.energy import energy_distance as energy_distance
+from jaxflow.transport.exact import wasserstein_clouds as wasserstein_clouds
 from jaxflow.transport.gaussian import wasserstein_gaussian as wasserstein_gaussian
 from jaxflow.transport.gaussian import wasserstein_squared as wasserstein_squared
+from jaxflow.transport.sinkhorn import sinkhorn_divergence as sinkhorn_divergence
+from jaxflow.transport.sliced import sliced_wasserstein as sliced_wasserstein
+from jaxflow.transport.sliced import sliced_wasserstein_squared as sliced_wasserstein_squared

@@ -14,6 +14,7 @@ from jaxflow.viz.moments import plot_eigenvalues, plot_kappa, plot_moments
 from jaxflow.viz.phase import plot_boundary, plot_phase
 from jaxflow.viz.snapshots import plot_cloud, plot_positions
 from jaxflow.viz.steering import plot_steering
+from jaxflow.viz.token_steering import plot_token_convergence, plot_token_steering
 
 __all__ = [
     "figures",
@@ -41,4 +42,6 @@ __all__ = [
     "plot_positions",
     "plot_residual",
     "plot_steering",
+    "plot_token_convergence",
+    "plot_token_steering",
 ]

@@ -31,7 +31,7 @@ def plot_globe(points: Float[np.ndarray, "n 3"], *, colors: np.ndarray | None = 
     """Tokens on S²; their colours, when absent, say which coordinate axis is nearest."""
     ax = axes_or_new(ax, height=5.0, width=5.0)
     colors = start_colors(points) if colors is None else colors
-    _ball(ax)
+    draw_ball(ax)
     p = view(points)
     order = np.argsort(p[:, 2])
     p, colors = p[order], colors[order]
@@ -49,7 +49,7 @@ def plot_globe(points: Float[np.ndarray, "n 3"], *, colors: np.ndarray | None = 
     return ax
 
 
-def _ball(ax: Axes) -> None:
+def draw_ball(ax: Axes) -> None:
     """A softly lit ball with meridians and parallels every 30 degrees."""
     side = np.linspace(-1, 1, 240)
     x, y = np.meshgrid(side, side)

@@ -16,6 +16,7 @@ from jaxflow.viz.snapshots import snapshots
 from jaxflow.viz.steering import steering
 from jaxflow.viz.style import STYLE
 from jaxflow.viz.sweep import sweep
+from jaxflow.viz.token_steering import token_steering
 
 
 def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any) -> dict[str, Figure]:
@@ -24,7 +25,8 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
     Args:
         kind: "particles" (`snapshots`, and with an energy balance `dissipation` and `balance`; over several numbers of
             heads `snapshots_h…` and `balance_h…` for each, `dissipation`, `exponent` and `balances`),
-            "moments" (`moments`), "steer" (`steering`), "closure", "blocks" or "phase" (one of that name).
+            "moments" (`moments`), "steer" (`steering`), "steer_tokens" (`token_steering`), "closure", "blocks" or
+            "phase" (one of that name).
         arrays: the arrays of the run. summary: its summary. config: its config, for geometry and tolerance.
     """
     with mpl.rc_context(STYLE):
@@ -41,6 +43,8 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
                 return {"moments": moments(arrays, summary)}
             case "steer":
                 return {"steering": steering(arrays, summary, config)}
+            case "steer_tokens":
+                return {"token_steering": token_steering(arrays, summary, config)}
             case "closure":
                 return {"closure": closure(arrays)}
             case "blocks":
@@ -48,5 +52,5 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
             case "phase":
                 return {"phase": phase(arrays, summary)}
             case _:
-                kinds = "particles, moments, steer, closure, blocks or phase"
+                kinds = "particles, moments, steer, steer_tokens, closure, blocks or phase"
                 raise ValueError(f"no figures for runs of kind {kind!r}: expected {kinds}")

@@ -97,6 +97,7 @@ def test_list_names_kinds_keys_configs_and_checks(jaxflow, tmp_path):
     for word in (
         "particles",
         "steer",
+        "steer_tokens",
         "cross_polytope",
         "oscillating",
         "phase",

@@ -28,6 +28,21 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "start": {"mean": [0, 0], "covariance": [[1, 0], [0, 1]]},
         "target": {"mean": [1, 0], "factor": [[2, 0], [0, 1]]},
     },
+    "steer_tokens": {
+        "kind": "steer_tokens",
+        "pairs": [
+            {
+                "start": {"kind": "vmf", "n": 5, "dim": 3, "concentration": 9, "centre": [0, 0, 2]},
+                "target": [{"kind": "octahedral", "n": 3}, {"kind": "explicit", "points": [[0, 1, 0], [0, 0.6, 0.8]]}],
+            },
+            {
+                "start": {"kind": "vmf", "n": 5, "dim": 3, "concentration": 9},
+                "target": {"kind": "octahedral", "n": 5},
+            },
+        ],
+        "control": {"segments": 2, "loss": "energy", "iterations": 14},
+        "solve": {"method": "euler", "dt": 0.5},
+    },
     "closure": {
         "kind": "closure",
         "start": {"covariance": [[1.0, 0.3], [0.3, 0.5]]},

@@ -187,6 +187,28 @@ def test_steer_at_the_edges(options):
     check(viz.figures("steer", steer(d=2, **options), summary, config()), {"steering"})
 
 
+@pytest.mark.parametrize(
+    ("d", "geometry"), [(3, "sphere"), (2, "sphere"), (1, "euclidean"), (2, "euclidean"), (5, "sphere")]
+)
+@pytest.mark.parametrize("pairs", [1, 6])
+def test_steer_tokens(d, geometry, pairs):
+    arrays = {
+        "ts": np.linspace(0, 1, 12),
+        "edges": np.linspace(0, 1, 4),
+        "controls.V": RNG.standard_normal((3, 2, d, d)),
+    }
+    arrays["history"] = np.stack([[np.inf, np.inf], [1.0, 0.5], [0.1, 0.2]])
+    for p in range(1, pairs + 1):
+        moving = particles(d=d, balance=False)["points"] if geometry == "sphere" else RNG.standard_normal((12, 500, d))
+        arrays |= {f"tokens_{p}": moving, f"target_{p}": moving[-1, :20]}
+    settings = config(geometry)
+    settings.control = SimpleNamespace(loss="energy")
+    for summary in ({"w2": 0.12, "w2_start": 1.8}, {"w2": None, "w2_start": None}):
+        figure = viz.figures("steer_tokens", arrays, summary, settings)["token_steering"]
+        assert ("from 1.8 to 0.12" in figure.axes[0].get_title("left")) == bool(summary["w2"])
+        check({"token_steering": figure}, {"token_steering"})
+
+
 def test_the_title_tells_the_result():
     figure = viz.figures("steer", steer(d=2), {"w2": 3.14e-4, "iterations": 57}, config())["steering"]
     assert figure.axes[0].get_title("left") == r"Steered to $W_2 = 3.1\times 10^{-4}$ in 57 iterations"

@@ -8,9 +8,10 @@ from jaxflow.experiments.checks.flow import check_direction, check_flow
 from jaxflow.experiments.checks.gaussian import check_gaussian
 from jaxflow.experiments.checks.regimes import check_cases, check_closure, check_phase
 from jaxflow.experiments.checks.solve import check_solve
+from jaxflow.experiments.checks.steer_tokens import check_token_steering
 from jaxflow.experiments.checks.tokens import check_tokens
 from jaxflow.experiments.checks.weights import check_single_run, check_weights
-from jaxflow.experiments.schema import Blocks, Closure, Experiment, Moments, Particles, Phase, Steer
+from jaxflow.experiments.schema import Blocks, Closure, Experiment, Moments, Particles, Phase, Steer, TokenSteer
 
 
 def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
@@ -37,6 +38,8 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
             _check_ends(experiment, folder=folder, precision=precision)
             check_control(experiment.control)
             check_steer_tokens(experiment.tokens, experiment.control.t1)
+        case TokenSteer():
+            check_token_steering(experiment, folder=folder, precision=precision)
         case Closure():
             d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
             check_closure(experiment.weights, experiment.sweep, experiment.solve, d)

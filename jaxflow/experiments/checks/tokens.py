@@ -11,7 +11,7 @@ from jaxflow.experiments.data import explicit_points
 from jaxflow.experiments.schema import kind_of
 from jaxflow.experiments.schema.flow import Flow
 from jaxflow.experiments.schema.gaussian import Gaussian
-from jaxflow.experiments.schema.tokens import Equiangular, Equispaced, Explicit, Octahedral, Tokens
+from jaxflow.experiments.schema.tokens import Equiangular, Equispaced, Explicit, Octahedral, Tokens, VonMisesFisher
 
 # Points that were printed with three digits still count as unit vectors; the run normalises them.
 UNIT_TOLERANCE = 1e-3
@@ -32,6 +32,10 @@ def check_tokens(tokens: Tokens, flow: Flow, *, folder: Path, precision: str) ->
     assert d is not None  # a kind that implies no dimension requires the key
     if isinstance(tokens, Equiangular):
         _check_equiangular(tokens)
+    if isinstance(tokens, VonMisesFisher) and tokens.centre is not None:
+        shapes.vector(tokens.centre, "tokens.centre", d, "tokens.dim")
+        if not any(tokens.centre):
+            raise InputError("zero has no direction", where="tokens.centre", got=tokens.centre, expected="a direction")
     if flow.geometry == "sphere":
         _check_sphere(tokens, d, folder=folder, precision=precision)
     if flow.normalization in ("pre", "peri") and isinstance(tokens, Explicit):

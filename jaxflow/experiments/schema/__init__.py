@@ -10,6 +10,7 @@ from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.gaussian import Gaussian
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.solve import Solve, SteerSolve
+from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
 from jaxflow.experiments.schema.tokens import SteerTokens, Tokens
 from jaxflow.experiments.schema.weights import Constant, Weights
 
@@ -50,6 +51,17 @@ class Steer(Table, frozen=True, kw_only=True, tag_field="kind", tag="steer"):
     seed: Seed = 0
 
 
+class TokenSteer(Table, frozen=True, kw_only=True, tag_field="kind", tag="steer_tokens"):
+    """One control that carries clouds of tokens to clouds, each to within `tolerance` in the distance of the loss."""
+
+    pairs: Annotated[list[Pair], Meta(min_length=1)]
+    control: TokenControl = field(default_factory=TokenControl)
+    flow: TokenFlow = field(default_factory=TokenFlow)
+    tolerance: Positive = 0.05
+    solve: TokenSteps = field(default_factory=TokenSteps)
+    seed: Seed = 0
+
+
 class Closure(Table, frozen=True, kw_only=True, tag_field="kind", tag="closure"):
     """Finitely many tokens against the moments, over the strength of attention."""
 
@@ -79,8 +91,8 @@ class Phase(Table, frozen=True, kw_only=True, tag_field="kind", tag="phase"):
     seed: Seed = 0
 
 
-Experiment = Particles | Moments | Steer | Closure | Blocks | Phase
-KINDS = (Particles, Moments, Steer, Closure, Blocks, Phase)
+Experiment = Particles | Moments | Steer | TokenSteer | Closure | Blocks | Phase
+KINDS = (Particles, Moments, Steer, TokenSteer, Closure, Blocks, Phase)
 
 
 def kind_of(table: Table | type[Table]) -> str:

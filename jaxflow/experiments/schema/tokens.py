@@ -37,11 +37,12 @@ class Uniform(Table, frozen=True, kw_only=True, tag_field="kind", tag="uniform")
 
 
 class VonMisesFisher(Table, frozen=True, kw_only=True, tag_field="kind", tag="vmf"):
-    """Independent points with density proportional to exp(concentration ⟨e₁, x⟩)."""
+    """Independent points with density proportional to exp(concentration ⟨c, x⟩), c the direction of `centre` (e₁)."""
 
     n: Count
     dim: Count
     concentration: NonNegative
+    centre: Vector | None = None
 
 
 class Equiangular(Table, frozen=True, kw_only=True, tag_field="kind", tag="equiangular"):
