@@ -1,6 +1,9 @@
 """Steering: controls A, B, V, b in time that carry one Gaussian to another, or clouds of tokens to clouds."""
 
 from jaxflow.control.attention_only import attention_only as attention_only
+from jaxflow.control.cheapest import Cheapest as Cheapest
+from jaxflow.control.cheapest import Outcome as Outcome
+from jaxflow.control.cheapest import cheapest as cheapest
 from jaxflow.control.construct import constant_linear as constant_linear
 from jaxflow.control.construct import two_piece_linear as two_piece_linear
 from jaxflow.control.energy import kinetic as kinetic

@@ -68,7 +68,7 @@ class Descent(NamedTuple):
         value: what is minimised. miss: max|c|.
         multipliers: λ. optimality: |g − Jᵀλ| relative to |∇cost|, where the last step began.
         settled: the search for the cheapest has met its tolerance.
-        iteration: steps of the middle two phases. count: all of them.
+        iteration: steps of the middle two phases. steps: all of them.
     """
 
     phase: Array
@@ -85,7 +85,7 @@ class Descent(NamedTuple):
     optimality: Scalar
     settled: Flag
     iteration: Count
-    count: Count
+    steps: Count
 
 
 class _Trial(NamedTuple):
@@ -203,7 +203,7 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
         jax.linearize(jax.grad(lagrangian), u)[1],
         jnp.where(moves, r, 0),
         space,
-        preconditioner(space, G, w, ground.stiffness),
+        preconditioner(space, G, w, jnp.asarray(ground.stiffness, u.dtype)),
         radius=now.radius,
         accuracy=jnp.minimum(0.1, jnp.sqrt(optimality)),
         products=CURVATURES,
@@ -259,7 +259,7 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
         optimality=jnp.where(moves, optimality, now.optimality),
         settled=now.settled | (kept & (optimality <= tolerance) & ((now.nu <= 1.01 * least) | (s.size == 0))),
         iteration=now.iteration + moves,
-        count=now.count + 1,
+        steps=now.steps + 1,
     )
 
 

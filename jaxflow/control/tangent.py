@@ -77,7 +77,7 @@ class _Walk(NamedTuple):
     pd: Scalar
     dd: Scalar
     over: Array
-    count: Array
+    products: Array
 
 
 def newton_step(
@@ -101,7 +101,7 @@ def newton_step(
     """
 
     def going(now: _Walk) -> Array:
-        return ~now.over & (now.count < products)
+        return ~now.over & (now.products < products)
 
     def go(now: _Walk) -> _Walk:
         Hd = curvature(now.d)
@@ -117,7 +117,7 @@ def newton_step(
         b = qy / now.qy
         pp, over = jnp.where(leaves, radius**2, pp), leaves | (qy <= accuracy**2 * first)
         pd, dd = b * (now.pd + a * now.dd), qy + b * b * now.dd
-        return _Walk(p, q, y, b * now.d - y, qy, pp, pd, dd, over, now.count + 1)
+        return _Walk(p, q, y, b * now.d - y, qy, pp, pd, dd, over, now.products + 1)
 
     y = precondition(r)
     first = r @ y

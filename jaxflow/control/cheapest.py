@@ -1,0 +1,223 @@
+"""cheapest(start, target, ...) -> Cheapest: controls that hit, of least effort or least kinetic energy."""
+
+from typing import Any, final
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from jaxflow._checks import check_positive, is_concrete
+from jaxflow._typing import Count, Scalar
+from jaxflow.control.ground import COSTS, Cost, Ground
+from jaxflow.control.minimum import Descent, descend, first_descent
+from jaxflow.control.newton import along_geodesic
+from jaxflow.control.optimise import advance, begin
+from jaxflow.control.problem import Controls, Problem, check_allow, with_controls
+from jaxflow.control.problem import effort as effort_of
+from jaxflow.control.reachability import check_reachable
+from jaxflow.control.shoot import finest
+from jaxflow.errors import InputError
+from jaxflow.measures import Gaussian
+from jaxflow.solve import Status
+from jaxflow.transport import wasserstein_gaussian
+from jaxflow.weights import Piecewise
+
+RESIDUAL = 1e-8
+"""The largest error in mean and covariance of what counts as a hit, relative to the largest of start and target."""
+
+DRIFT = 4.0
+"""Variances on the way, relative to those of start and target, beyond which a search that has not ended is said to be
+drifting towards blow-up."""
+
+
+class Outcome(eqx.Enumeration):
+    """How a search for the cheapest controls ended. Compare with `==`; works under jit and vmap."""
+
+    done = "a first-order minimum: the optimality is within the tolerance"
+    iterations = "not a minimum yet: the iterations are used up, or no step helps any more"
+    drifting = (
+        "no minimum in sight: the cost still falls while variances on the way grow far beyond those of start and "
+        "target, towards blow-up; give a cap"
+    )
+    excluded = "the caps exclude every path found: `room` says how far outside the best one is"
+    missed = "no controls that hit were found from this start: `residual` is the smallest error found"
+
+
+@final
+class Cheapest(eqx.Module):
+    """Layers that hit at the least cost found, and the evidence.
+
+    Attributes:
+        weights: the layers.
+        cost: ∫ |A|² + |B|² + |V|² + |b|² dt, or the kinetic energy.
+        residual: largest absolute error in mean and covariance, integrated anew by another program at 1e-13.
+        error: W₂ to the target, likewise.
+        optimality: |∇cost − Jᵀλ − Gᵀν/s| relative to |∇cost|: zero at a first-order minimum.
+        multiplier_mean, multiplier_covariance: λ: how the least cost answers the target, ∂cost/∂μ₁ (d,) and ∂cost/∂Σ₁
+            (d, d) symmetric.
+        multiplier_caps: z ≥ 0 for every piece but the last, (k − 1, d): the gain from one unit more of its variance;
+            (0, d) without caps.
+        room: smallest 1 − diag Σ/cap at the ends of pieces; 1 without caps.
+        peak: largest variance at the ends of pieces, relative to the larger of start's and target's.
+        outcome: see `reason`.
+        history: (cost, optimality, peak) after every step, (steps, 3); while the search still makes room below the caps
+            the first is the violation.
+        iterations: Newton steps.
+    """
+
+    weights: Piecewise
+    cost: Scalar
+    residual: Scalar
+    error: Scalar
+    optimality: Scalar
+    multiplier_mean: Float[Array, " d"]
+    multiplier_covariance: Float[Array, "d d"]
+    multiplier_caps: Float[Array, "m d"]
+    room: Scalar
+    peak: Scalar
+    outcome: Outcome
+    history: Float[Array, "i 3"]
+    iterations: Count
+
+    @property
+    def converged(self) -> Bool[Array, ""]:
+        """Whether this is a first-order minimum that hits and keeps the caps."""
+        return self.outcome == Outcome.done
+
+    @property
+    def reason(self) -> str:
+        """The outcome in words."""
+        return Outcome[self.outcome]
+
+
+def cheapest(
+    start: Gaussian,
+    target: Gaussian,
+    *,
+    segments: int = 10,
+    t1: float = 1.0,
+    allow: str = "ABVb",
+    cost: Cost = "effort",
+    cap: Float[Array, " d"] | float | None = None,
+    tolerance: float = 1e-6,
+    iterations: int = 150,
+    warm_start: Piecewise | None = None,
+) -> Cheapest:
+    """Layers that carry one Gaussian to another exactly, at the least cost.
+
+    Minimises ∫|A|² + |B|² + |V|² + |b|² dt ("effort"), or ∫ tr(KΣKᵀ) + |μ̇|² dt ("kinetic"), subject to
+    N(t1) = target and, if a cap is given, diag Σ ≤ cap at the end of every piece. Sequential quadratic programming with
+    exact curvature among controls that hit, started from the Bures–Wasserstein geodesic (see `control/minimum.py`).
+
+    Args:
+        start, target: Gaussians of one rank.
+        segments, t1, allow: as for `steer`.
+        cap: variances allowed on the way, (d,); or one number, times the larger of start's and target's; or None.
+        tolerance: of the optimality, and of the cost's distance from the minimum due to the barrier.
+        iterations: Newton steps, at most.
+        warm_start: layers with the same segments to begin from.
+
+    Returns:
+        A Cheapest; it hits whatever the iterations, but is a minimum only where `converged`.
+
+    Raises:
+        UnreachableError: the target is out of reach of these controls.
+        InputError: an unknown cost, a cap that start or target exceed, a horizon that is not positive, NaN.
+
+    Without a cap the effort often has no minimum: it falls for ever while Σ on the way goes to infinity, because
+    attention is the cheaper the larger Σ is. `reason` says so. A minimum is a local one: the cost is not convex. The
+    least kinetic energy is that of `geodesic`, W₂²/t1, up to what the pieces cannot follow. Cost: 10 to 150 Newton
+    steps, each of d(d+3)/2 gradients (with caps d(k−1) more) and up to 60 Hessian products; compiling takes 10 to 20 s.
+    Works under jit and vmap. Meant for float64.
+    Source: arXiv:2606.07600, §3; J. Nocedal and S. Wright, Numerical Optimization, 2nd ed., §18 and §19.
+    """
+    check_allow(allow)
+    check_reachable(start, target, allow)
+    check_positive(tolerance, "tolerance")
+    if cost not in COSTS:
+        raise InputError("is not known", where="cost", got=cost, expected=" or ".join(COSTS))
+    if iterations < 1:
+        raise InputError("must be at least 1", where="iterations", got=iterations)
+    problem = Problem(start, target, segments, float(t1), allow, jnp.zeros((), start.mean.dtype))
+    ground = Ground(problem, caps_of(problem, cap), cost)
+    controls = first_controls(problem, warm_start)
+    now = first_descent(ground, controls)
+    now, history = descend(ground, now, steps=iterations + EXTRA, iterations=iterations, tolerance=tolerance)
+    return make_cheapest(ground, now, jnp.stack(history, axis=-1))
+
+
+EXTRA = 40
+"""Steps of a search beside its iterations: to hit at the beginning, and to polish at the end."""
+
+
+def caps_of(problem: Problem, cap: Any) -> Array | None:
+    """The caps as variances, (d,), checked against start and target."""
+    if cap is None:
+        return None
+    ends = jnp.maximum(*(jnp.sum(g.factor**2, axis=-1) for g in (problem.start, problem.target)))
+    caps = jnp.asarray(cap, ends.dtype)
+    caps = caps * ends if caps.ndim == 0 else caps
+    if caps.shape != ends.shape:
+        raise InputError("has the wrong shape", where="cap", got=caps.shape, expected=f"a number, or {ends.shape}")
+    if is_concrete(caps) and is_concrete(ends) and not (np.asarray(caps) > np.asarray(ends)).all():
+        raise InputError(
+            "is not above the variances of start and target",
+            where="cap",
+            got=np.asarray(caps).tolist(),
+            expected=f"more than {np.asarray(ends).tolist()}",
+            fix="raise the cap: the way begins and ends there",
+        )
+    return caps
+
+
+def first_controls(problem: Problem, warm_start: Piecewise | None) -> Controls:
+    """Where a search begins: the geodesic's own layers if A and b are free, else what Gauss–Newton finds."""
+    if warm_start is not None:
+        return with_controls(problem, warm_start)
+    zero = problem.zero_controls()
+    if {"A", "b"} <= set(problem.allow):
+        return along_geodesic(problem, zero)
+    options: Any = {"method": "gauss-newton", "learning_rate": 0.0, "iterations": 100}
+    search, _ = advance(problem, begin(problem, zero, **options), steps=100, tolerance=1e-7, **options)
+    return search.best
+
+
+def make_cheapest(ground: Ground, now: Descent, history: Float[Array, "i 3"]) -> Cheapest:
+    """What a search has found, measured by `solve`."""
+    problem = ground.problem
+    weights, verified = problem.weights(now.controls), problem.verify(now.controls)
+    final, target, arrived = verified.final, problem.target, verified.status == Status.done
+    gaps = (final.mean - target.mean, final.covariance - target.covariance)
+    residual = jnp.where(arrived, jnp.maximum(*(jnp.max(jnp.abs(gap)) for gap in gaps)), jnp.inf)
+    sizes = [jnp.max(jnp.abs(x)) for g in (problem.start, target) for x in (g.mean, g.covariance)]
+    hits = residual <= jnp.maximum(RESIDUAL, 1e3 * finest(residual.dtype)) * jnp.max(jnp.stack(sizes))
+    c, s = ground.read(now.nodes)
+    room = jnp.min(s, initial=1)
+    ends = jnp.maximum(*(jnp.sum(g.factor**2, axis=-1) for g in (problem.start, target)))
+    peak = jnp.max(jnp.sum(now.nodes.factor**2, axis=-1) / ends[None, :])
+    mean, covariance = ground.in_moments(now.multipliers)
+    drifts = ~now.settled & (peak > DRIFT) & (ground.cap is None)
+    outcome = Outcome.where(now.settled, Outcome.done, Outcome.iterations)
+    outcome = Outcome.where(room < 0, Outcome.excluded, outcome)
+    outcome = Outcome.where(hits, outcome, Outcome.missed)
+    outcome = Outcome.where(drifts, Outcome.drifting, outcome)
+    spent = effort_of(weights) if ground.cost == "effort" else ground.smooth(ground.flat(now.controls), now.pace)[2]
+    z = jnp.zeros((0, ends.shape[0]), c.dtype)
+    if ground.cap is not None:
+        z = now.z.reshape(-1, ends.shape[0]) / ground.cap[None, :]
+    return Cheapest(
+        weights=weights,
+        cost=spent,
+        residual=residual,
+        error=jnp.where(arrived, wasserstein_gaussian(final, target), jnp.inf),
+        optimality=now.optimality,
+        multiplier_mean=mean,
+        multiplier_covariance=covariance,
+        multiplier_caps=z,
+        room=room,
+        peak=peak,
+        outcome=outcome,
+        history=history,
+        iterations=now.iteration,
+    )
