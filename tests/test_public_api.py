@@ -18,9 +18,10 @@ ROOMS = {
         "Tilted", "hardmax",
     },
     "control": {
-        "Plan", "Problem", "Search", "advance", "attention_only", "begin", "check_reachable", "constant_linear",
-        "constructive_controls", "effort", "geodesic", "kinetic", "kinetic_energy", "make_plan", "steer",
-        "two_piece_linear",
+        "AbstractCurve", "Lines", "Network", "Plan", "Problem", "Search", "Steps", "Stop", "Waves", "advance",
+        "attention_only", "begin", "check_bounds", "check_reachable", "constant_linear", "constructive_controls",
+        "curve_of", "effort", "geodesic", "kinetic", "kinetic_energy", "kl_divergence", "make_plan", "moment_residual",
+        "smoothness", "steer", "two_piece_linear", "why",
     },
     "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
     "gaussian": {
@@ -48,8 +49,9 @@ ROOMS = {
     "scenarios": {"Check", "Result", "checks"},
     "transport": {"wasserstein_gaussian", "wasserstein_squared"},
     "weights": {
-        "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Function", "Layer", "OrnsteinUhlenbeck",
-        "Oscillating", "Piecewise", "Sampled", "Values", "make_layer", "make_values", "random_heads",
+        "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Fourier", "Function", "Layer",
+        "OrnsteinUhlenbeck", "Oscillating", "Piecewise", "Sampled", "Values", "make_layer", "make_values",
+        "random_heads",
     },
 }  # fmt: skip
 
