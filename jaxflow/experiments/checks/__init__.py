@@ -36,7 +36,7 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
         case Steer():
             _check_ends(experiment, folder=folder, precision=precision)
             check_control(experiment.control)
-            check_steer_tokens(experiment.tokens, experiment.control.t1)
+            check_steer_tokens(experiment.tokens, experiment.control.earliest)
         case Closure():
             d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
             check_closure(experiment.weights, experiment.sweep, experiment.solve, d)
