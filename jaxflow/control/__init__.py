@@ -1,20 +1,20 @@
 """Steering: controls A, B, V, b in time that carry one Gaussian to another."""
 
+from jaxflow.control.asked import curve_of as curve_of
 from jaxflow.control.attention_only import attention_only as attention_only
 from jaxflow.control.construct import constant_linear as constant_linear
 from jaxflow.control.construct import two_piece_linear as two_piece_linear
 from jaxflow.control.curves import AbstractCurve as AbstractCurve
 from jaxflow.control.curves import Lines as Lines
-from jaxflow.control.curves import Network as Network
 from jaxflow.control.curves import Steps as Steps
 from jaxflow.control.curves import Waves as Waves
-from jaxflow.control.curves import curve_of as curve_of
 from jaxflow.control.energy import kinetic as kinetic
 from jaxflow.control.energy import kinetic_energy as kinetic_energy
 from jaxflow.control.geodesic import geodesic as geodesic
 from jaxflow.control.limits import check_bounds as check_bounds
 from jaxflow.control.losses import kl_divergence as kl_divergence
 from jaxflow.control.losses import moment_residual as moment_residual
+from jaxflow.control.network import Network as Network
 from jaxflow.control.optimise import Search as Search
 from jaxflow.control.optimise import Stop as Stop
 from jaxflow.control.optimise import advance as advance

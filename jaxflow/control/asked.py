@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from jaxflow._checks import check_positive, is_concrete
+from jaxflow.control.curves import AbstractCurve, Lines, Steps, Waves
+from jaxflow.control.network import Network
 from jaxflow.errors import InputError
 from jaxflow.measures import Gaussian
 
@@ -66,3 +68,26 @@ def check_descent_only(method: str, *, loss: str, smoothness: Any, time_weight: 
                 got=loss if name == "loss" else "a weight",
                 fix='take method="lbfgs" or "adam"',
             )
+
+
+def curve_of(name: str, size: int | None) -> AbstractCurve:
+    """The curve of this name, with so many pieces ("constant", "linear") or frequencies ("fourier").
+
+    Raises:
+        InputError: an unknown name, a size below 1, or a size for "mlp".
+    """
+    defaults: dict[str, int | None] = {"constant": 10, "linear": 10, "fourier": 3, "mlp": None}
+    if name not in defaults:
+        raise InputError("is not known", where="controls", got=repr(name), expected=", ".join(defaults))
+    if name == "mlp":
+        if size is not None:
+            raise InputError(
+                "does not apply to a network of time", where="segments", got=size,
+                fix="leave it out, or pass controls=jf.control.Network(width=…, depth=…)",
+            )  # fmt: skip
+        return Network()
+    size = defaults[name] if size is None else size
+    assert size is not None
+    if size < 1:
+        raise InputError("must be at least 1", where="segments", got=size)
+    return {"constant": Steps, "linear": Lines, "fourier": Waves}[name](size)

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxflow._checks import check_positive, is_concrete
-from jaxflow.control.asked import check_descent_only, check_plain, interval_of
+from jaxflow.control.asked import check_descent_only, check_plain, curve_of, interval_of
 from jaxflow.control.construct import constant_linear, two_piece_linear
-from jaxflow.control.curves import AbstractCurve, Steps, curve_of
+from jaxflow.control.curves import AbstractCurve, Steps
 from jaxflow.control.implicit import respond
 from jaxflow.control.limits import check_bounds
 from jaxflow.control.losses import Loss

@@ -1,4 +1,4 @@
-"""What does a steering run leave behind of its plan? Numbers, arrays, and advice where it did not arrive."""
+"""What problem does a steering config pose, and what does its plan leave behind? Numbers, arrays, and advice."""
 
 from typing import Any
 
@@ -8,7 +8,11 @@ import numpy as np
 
 from jaxflow import control
 from jaxflow.control import Plan, Problem, Stop
+from jaxflow.errors import InputError
+from jaxflow.experiments import build
+from jaxflow.experiments.schema import Steer
 from jaxflow.experiments.trees import to_arrays
+from jaxflow.measures import Gaussian
 from jaxflow.solve import Solution
 from jaxflow.weights import Piecewise
 
@@ -25,6 +29,41 @@ ADVICE = {
     "blow_up": "every control that was tried blew up: shorten control.t1, or allow A",
     "closed_form": "the closed form is only exact to rounding times the condition of the covariances",
 }
+
+
+def problem_of(experiment: Steer, start: Gaussian, target: Gaussian) -> control.Problem:
+    """The steering problem of `[control]` and `[solve]`."""
+    C = experiment.control
+    dtype = start.mean.dtype
+
+    def weight(value: float | None) -> Any:
+        return jnp.asarray(value, dtype) if value else None
+
+    # The construction takes one layer at full rank and two below.
+    segments = C.segments or (1 if start.rank == start.dim else 2)
+    constant = C.controls in (None, "constant")
+    try:
+        return control.Problem(
+            start,
+            target,
+            segments,
+            1.0 if isinstance(C.t1, list) else C.t1,
+            C.allow,
+            jnp.asarray(C.effort or 0.0, dtype),
+            build.METHODS[experiment.solve.method],
+            experiment.solve.rtol,
+            experiment.solve.atol,
+            curve=None if constant else control.curve_of(C.controls or "", C.segments),
+            heads=C.heads or 1,
+            symmetric_B=bool(C.symmetric_B),
+            bounds=control.check_bounds(C.limits, C.allow),
+            loss_name=C.loss or "w2",
+            smoothness_weight=weight(C.smoothness),
+            time_weight=weight(C.time_weight),
+            horizon=(C.t1[0], C.t1[1]) if isinstance(C.t1, list) else None,
+        )
+    except InputError as error:
+        raise error.at("control") from None
 
 
 def summary_of(plan: Plan, fine: Solution, tolerance: float) -> dict[str, Any]:

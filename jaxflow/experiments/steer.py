@@ -10,11 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxflow import control
-from jaxflow.errors import InputError
 from jaxflow.experiments import build
 from jaxflow.experiments.data import read_samples
 from jaxflow.experiments.job import Progress, Run, State
-from jaxflow.experiments.plans import arrays_of, shape_in_words, summary_of
+from jaxflow.experiments.plans import arrays_of, problem_of, shape_in_words, summary_of
 from jaxflow.experiments.schema import Steer
 from jaxflow.experiments.trees import from_arrays, to_arrays
 from jaxflow.gaussian import moments
@@ -50,41 +49,6 @@ def job(experiment: Steer, *, folder: Path, precision: str) -> "SteerJob":
         for name, table in (("start", experiment.start), ("target", experiment.target))
     }
     return SteerJob(experiment, problem, files["start"], files["target"])
-
-
-def problem_of(experiment: Steer, start: Gaussian, target: Gaussian) -> control.Problem:
-    """The steering problem of `[control]` and `[solve]`."""
-    C = experiment.control
-    dtype = start.mean.dtype
-
-    def weight(value: float | None) -> Any:
-        return jnp.asarray(value, dtype) if value else None
-
-    # The construction takes one layer at full rank and two below.
-    segments = C.segments or (1 if start.rank == start.dim else 2)
-    constant = C.controls in (None, "constant")
-    try:
-        return control.Problem(
-            start,
-            target,
-            segments,
-            1.0 if isinstance(C.t1, list) else C.t1,
-            C.allow,
-            jnp.asarray(C.effort or 0.0, dtype),
-            build.METHODS[experiment.solve.method],
-            experiment.solve.rtol,
-            experiment.solve.atol,
-            curve=None if constant else control.curve_of(C.controls or "", C.segments),
-            heads=C.heads or 1,
-            symmetric_B=bool(C.symmetric_B),
-            bounds=control.check_bounds(C.limits, C.allow),
-            loss_name=C.loss or "w2",
-            smoothness_weight=weight(C.smoothness),
-            time_weight=weight(C.time_weight),
-            horizon=(C.t1[0], C.t1[1]) if isinstance(C.t1, list) else None,
-        )
-    except InputError as error:
-        raise error.at("control") from None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ import oracles
 import pytest
 
 from jaxflow import control
-from jaxflow.control import Lines, Network, Problem, Stop, Waves, advance, begin, kl_divergence, steer, why
-from jaxflow.control.curves import curve_of
+from jaxflow.control import Lines, Network, Problem, Stop, Waves, advance, begin, curve_of, kl_divergence, steer, why
 from jaxflow.control.losses import check_loss
 from jaxflow.control.warm import with_controls
 from jaxflow.errors import InputError
@@ -60,6 +59,7 @@ def test_the_moment_residual_by_hand():
     np.testing.assert_allclose(control.moment_residual(first, second), 5 + 2, rtol=1e-15)
 
 
+@pytest.mark.slow
 def test_gradient_of_the_whole_objective_agrees_with_finite_differences_to_1e_6():
     weight = jnp.asarray(0.05)
     problem = Problem(
