@@ -14,7 +14,7 @@ Rooms, from the ground up (imports only point down this list):
     linalg, errors, runtime      square roots with finite derivatives; what is raised; device, precision, doctor
     geometry                     Sphere, Euclidean
     measures                     Cloud, Gaussian, sampling, Gauss–Hermite nodes
-    weights                      Constant, Piecewise, OrnsteinUhlenbeck, Diffusion, Oscillating, Function, ... -> Layer
+    weights                      Constant, Piecewise, Fourier, OrnsteinUhlenbeck, Oscillating, Function, ... -> Layer
     attention                    the primitive (log m, a): Dense, Chunked; rules: Softmax, L2, Sinkhorn
     solve                        methods, Solution, Status, observables
     particles, gaussian          velocity laws, energy, balance; moments, closed forms

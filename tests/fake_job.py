@@ -1,7 +1,7 @@
 """A job without physics, a random walk that can be stopped at will; and figures without a picture."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -55,3 +55,16 @@ class FakeViz:
         assert arrays.keys() == {"walk"}
         assert summary["status"]
         return {f"{kind}_walk": FakeFigure()}
+
+    films: ClassVar[dict] = {}
+
+    @classmethod
+    def animations(cls, kind, arrays):
+        return cls.films
+
+
+class FakeFilm:
+    """Stands in for a matplotlib animation."""
+
+    def save(self, path, *, writer):
+        path.write_bytes(b"GIF89a")

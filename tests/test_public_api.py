@@ -18,10 +18,12 @@ ROOMS = {
         "Tilted", "hardmax",
     },
     "control": {
-        "Plan", "Problem", "Search", "Stop", "TokenPlan", "TokenProblem", "TokenSearch", "advance", "advance_tokens",
-        "attention_only", "begin", "begin_tokens", "check_reachable", "check_tokens_reachable", "constant_linear",
-        "constructive_controls", "effort", "geodesic", "kinetic", "kinetic_energy", "make_plan", "make_token_plan",
-        "steer", "steer_tokens", "two_piece_linear",
+        "AbstractCurve", "Cheapest", "Lines", "Network", "Plan", "Problem", "Search", "Steps", "Stop",
+        "TokenPlan", "TokenProblem", "TokenSearch", "Waves", "advance", "advance_tokens", "attention_only", "begin",
+        "begin_tokens", "cheapest", "check_bounds", "check_reachable", "check_tokens_reachable", "constant_linear",
+        "constructive_controls", "curve_of", "effort", "geodesic", "kinetic", "kinetic_energy", "kl_divergence",
+        "make_plan", "make_token_plan", "moment_residual", "name_of", "smoothness", "steer", "steer_tokens",
+        "two_piece_linear", "why",
     },
     "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
     "gaussian": {
@@ -52,8 +54,9 @@ ROOMS = {
         "wasserstein_clouds", "wasserstein_gaussian", "wasserstein_squared",
     },
     "weights": {
-        "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Function", "Layer", "OrnsteinUhlenbeck",
-        "Oscillating", "Piecewise", "Sampled", "Values", "make_layer", "make_values", "random_heads",
+        "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Fourier", "Function", "Layer",
+        "OrnsteinUhlenbeck", "Oscillating", "Piecewise", "Sampled", "Values", "make_layer", "make_values",
+        "random_heads",
     },
 }  # fmt: skip
 

@@ -85,12 +85,16 @@ def verify(
 
 
 @app.command()
-def plot(run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="A finished run.")]) -> None:
+def plot(
+    run_dir: Annotated[Path, Argument(metavar="RUN_DIR", help="A finished run.")],
+    *,
+    animate: Annotated[bool, Option("--animate", help="Draw a film (.gif) of a steering run instead.")] = False,
+) -> None:
     """Draw the figures of a finished run again."""
     from jaxflow.cli.plot import plot as draw_again
 
     with exit_codes():
-        draw_again(run_dir)
+        draw_again(run_dir, film=animate)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """cheapest(start, target, ...) -> Cheapest: controls that hit, of least effort or least kinetic energy."""
 
+from collections.abc import Mapping
 from typing import Any, final
 
 import equinox as eqx
@@ -9,19 +10,23 @@ from jaxtyping import Array, Bool, Float
 
 from jaxflow._checks import check_positive, is_concrete
 from jaxflow._typing import Count, Scalar
+from jaxflow.control.asked import curve_of
+from jaxflow.control.curves import AbstractCurve, Steps
 from jaxflow.control.ground import COSTS, Cost, Ground
+from jaxflow.control.limits import check_bounds
 from jaxflow.control.minimum import Descent, descend, first_descent
 from jaxflow.control.newton import along_geodesic
 from jaxflow.control.optimise import advance, begin
-from jaxflow.control.problem import Controls, Problem, check_allow, with_controls
-from jaxflow.control.problem import effort as effort_of
+from jaxflow.control.problem import Controls, Problem, check_allow
 from jaxflow.control.reachability import check_reachable
 from jaxflow.control.shoot import finest
+from jaxflow.control.stop import Stop, name_of
+from jaxflow.control.warm import with_controls
 from jaxflow.errors import InputError
 from jaxflow.measures import Gaussian
 from jaxflow.solve import Status
 from jaxflow.transport import wasserstein_gaussian
-from jaxflow.weights import Piecewise
+from jaxflow.weights import AbstractSchedule, Piecewise
 
 RESIDUAL = 1e-8
 """The largest error in mean and covariance of what counts as a hit, relative to the largest of start and target."""
@@ -29,19 +34,6 @@ RESIDUAL = 1e-8
 DRIFT = 4.0
 """Variances on the way, relative to those of start and target, beyond which a search that has not ended is said to be
 drifting towards blow-up."""
-
-
-class Outcome(eqx.Enumeration):
-    """How a search for the cheapest controls ended. Compare with `==`; works under jit and vmap."""
-
-    done = "a first-order minimum: the optimality is within the tolerance"
-    iterations = "not a minimum yet: the iterations are used up, or no step helps any more"
-    drifting = (
-        "no minimum in sight: the cost still falls while variances on the way grow far beyond those of start and "
-        "target, towards blow-up; give a cap"
-    )
-    excluded = "the caps exclude every path found: `room` says how far outside the best one is"
-    missed = "no controls that hit were found from this start: `residual` is the smallest error found"
 
 
 @final
@@ -60,13 +52,13 @@ class Cheapest(eqx.Module):
             (0, d) without caps.
         room: smallest 1 − diag Σ/cap at the ends of pieces; 1 without caps.
         peak: largest variance at the ends of pieces, relative to the larger of start's and target's.
-        outcome: see `reason`.
+        stop: a `Stop`: minimum, iterations, drifting, excluded or missed.
         history: (cost, optimality, peak) after every step, (steps, 3); while the search still makes room below the caps
             the first is the violation.
         iterations: Newton steps.
     """
 
-    weights: Piecewise
+    weights: AbstractSchedule
     cost: Scalar
     residual: Scalar
     error: Scalar
@@ -76,28 +68,32 @@ class Cheapest(eqx.Module):
     multiplier_caps: Float[Array, "m d"]
     room: Scalar
     peak: Scalar
-    outcome: Outcome
+    stop: Stop
     history: Float[Array, "i 3"]
     iterations: Count
 
     @property
     def converged(self) -> Bool[Array, ""]:
         """Whether this is a first-order minimum that hits and keeps the caps."""
-        return self.outcome == Outcome.done
+        return self.stop == Stop.minimum
 
     @property
     def reason(self) -> str:
-        """The outcome in words."""
-        return Outcome[self.outcome]
+        """The name of `stop`, on the host."""
+        return name_of(self.stop)
 
 
 def cheapest(
     start: Gaussian,
     target: Gaussian,
     *,
-    segments: int = 10,
+    segments: int | None = None,
     t1: float = 1.0,
     allow: str = "ABVb",
+    controls: str | AbstractCurve = "constant",
+    heads: int = 1,
+    symmetric_B: bool = False,
+    bounds: Mapping[str, float] | None = None,
     cost: Cost = "effort",
     cap: Float[Array, " d"] | float | None = None,
     tolerance: float = 1e-6,
@@ -112,7 +108,7 @@ def cheapest(
 
     Args:
         start, target: Gaussians of one rank.
-        segments, t1, allow: as for `steer`.
+        segments, t1, allow, controls, heads, symmetric_B, bounds: as for `steer`.
         cap: variances allowed on the way, (d,); or one number, times the larger of start's and target's; or None.
         tolerance: of the optimality, and of the cost's distance from the minimum due to the barrier.
         iterations: Newton steps, at most.
@@ -139,10 +135,15 @@ def cheapest(
         raise InputError("is not known", where="cost", got=cost, expected=" or ".join(COSTS))
     if iterations < 1:
         raise InputError("must be at least 1", where="iterations", got=iterations)
-    problem = Problem(start, target, segments, float(t1), allow, jnp.zeros((), start.mean.dtype))
+    check_positive(t1, "t1")
+    curve = curve_of(controls, segments) if isinstance(controls, str) else controls
+    problem = Problem(
+        start, target, curve.pieces, float(t1), allow, jnp.zeros((), start.mean.dtype),
+        curve=None if isinstance(curve, Steps) else curve, heads=heads, symmetric_B=symmetric_B,
+        bounds=check_bounds(bounds or {}, allow),
+    )  # fmt: skip
     ground = Ground(problem, caps_of(problem, cap), cost)
-    controls = first_controls(problem, warm_start)
-    now = first_descent(ground, controls)
+    now = first_descent(ground, first_controls(problem, warm_start))
     now, history = descend(ground, now, steps=iterations + EXTRA, iterations=iterations, tolerance=tolerance)
     return make_cheapest(ground, now, jnp.stack(history, axis=-1))
 
@@ -155,6 +156,13 @@ def caps_of(problem: Problem, cap: Any) -> Array | None:
     """The caps as variances, (d,), checked against start and target."""
     if cap is None:
         return None
+    if problem.shape.pieces == 1:
+        raise InputError(
+            "is kept at the ends of pieces, and these controls have one piece",
+            where="cap",
+            got=f"controls of kind {type(problem.shape).__name__} with one piece",
+            fix='take controls="constant" or "linear" with two segments or more',
+        )
     ends = jnp.maximum(*(jnp.sum(g.factor**2, axis=-1) for g in (problem.start, problem.target)))
     caps = jnp.asarray(cap, ends.dtype)
     caps = caps * ends if caps.ndim == 0 else caps
@@ -198,17 +206,16 @@ def make_cheapest(ground: Ground, now: Descent, history: Float[Array, "i 3"]) ->
     peak = jnp.max(jnp.sum(now.nodes.factor**2, axis=-1) / ends[None, :])
     mean, covariance = ground.in_moments(now.multipliers)
     drifts = ~now.settled & (peak > DRIFT) & (ground.cap is None)
-    outcome = Outcome.where(now.settled, Outcome.done, Outcome.iterations)
-    outcome = Outcome.where(room < 0, Outcome.excluded, outcome)
-    outcome = Outcome.where(hits, outcome, Outcome.missed)
-    outcome = Outcome.where(drifts, Outcome.drifting, outcome)
-    spent = effort_of(weights) if ground.cost == "effort" else ground.smooth(ground.flat(now.controls), now.pace)[2]
+    stop = Stop.where(now.settled, Stop.minimum, Stop.iterations)
+    stop = Stop.where(room < 0, Stop.excluded, stop)
+    stop = Stop.where(hits, stop, Stop.missed)
+    stop = Stop.where(drifts, Stop.drifting, stop)
     z = jnp.zeros((0, ends.shape[0]), c.dtype)
     if ground.cap is not None:
         z = now.z.reshape(-1, ends.shape[0]) / ground.cap[None, :]
     return Cheapest(
         weights=weights,
-        cost=spent,
+        cost=ground.smooth(ground.flat(now.controls), now.pace)[2],
         residual=residual,
         error=jnp.where(arrived, wasserstein_gaussian(final, target), jnp.inf),
         optimality=now.optimality,
@@ -217,7 +224,7 @@ def make_cheapest(ground: Ground, now: Descent, history: Float[Array, "i 3"]) ->
         multiplier_caps=z,
         room=room,
         peak=peak,
-        outcome=outcome,
+        stop=stop,
         history=history,
         iterations=now.iteration,
     )

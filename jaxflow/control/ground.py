@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from jaxflow._typing import Flag, Scalar
-from jaxflow.control.problem import Controls, Problem, effort
+from jaxflow.control.problem import Controls, Problem
 from jaxflow.control.shoot import nodes_of, smooth_nodes
 from jaxflow.linalg import symmetrize
 from jaxflow.measures import Gaussian
@@ -32,7 +32,7 @@ class Ground(eqx.Module):
 
     Attributes:
         cap: the largest variances allowed, (d,); None: no caps.
-        cost: "effort" is ∫ |A|² + |B|² + |V|² + |b|² dt, "kinetic" is ∫ tr(KΣKᵀ) + |μ̇|² dt.
+        cost: "effort" is ∫ |A|² + Σ_h |B_h|² + |V_h|² + |b|² dt, "kinetic" is ∫ tr(KΣKᵀ) + |μ̇|² dt.
         W: WΣ*Wᵀ = I on the range of Σ*; units of the largest deviation across it.
         moves: which entries of the lower triangle of WΣWᵀ can move.
     """
@@ -55,8 +55,8 @@ class Ground(eqx.Module):
 
     @property
     def stiffness(self) -> float:
-        """σ: the curvature of the effort of equal pieces, 2t₁/k; of no other cost, but of its order."""
-        return 2 * self.problem.t1 / self.problem.segments
+        """σ: the curvature of the effort of k equal pieces, 2t₁/k; of no other cost, but of its order."""
+        return 2 * self.problem.t1 / self.problem.shape.pieces
 
     def flat(self, controls: Controls) -> Array:
         return ravel_pytree(controls)[0]
@@ -69,7 +69,7 @@ class Ground(eqx.Module):
         problem, weights = self.problem, self.problem.weights(self.controls(u))
         steps = max(STEPS, 2 * pace.shape[0])
         nodes, kinetic = smooth_nodes(weights, problem.start, problem.t1, pace, steps=steps)
-        return *self.read(nodes), (effort(weights) if self.cost == "effort" else kinetic)
+        return *self.read(nodes), (problem.effort(self.controls(u)) if self.cost == "effort" else kinetic)
 
     def precise(self, u: Array) -> tuple[Gaussian, Flag, Array]:
         """The Gaussians at the ends of all pieces, whether the path got to the last, and the steps each piece took."""
@@ -93,7 +93,7 @@ class Ground(eqx.Module):
         return self.W.T @ row[:d], symmetrize(self.W.T @ triangle @ self.W)
 
 
-def gradients(function: Any, u: Array) -> tuple[Array, Array, Array, Scalar, Array, Array]:
+def gradients(function: Any, u: Array) -> tuple[Array, Array, Array, Array, Scalar, Array]:
     """For u ↦ (c, s, value): c, s, ∂c/∂u (m, n), ∂s/∂u (q, n), value and its gradient, by one row at a time."""
     (c, s, value), pull_back = jax.vjp(function, u)
     c0, s0, one = jnp.zeros_like(c), jnp.zeros_like(s), jnp.ones_like(value)

@@ -25,7 +25,7 @@ def respond(problem: Problem, controls: Controls) -> Controls:
     moment flow and a symmetric eigenproblem of size m. Meaningless where the controls do not hit.
     """
     fixed, found = jax.lax.stop_gradient((problem, controls))
-    d, steps = problem.start.dim, max(2, -(-STEPS // problem.segments))
+    d, steps = problem.start.dim, max(2, -(-STEPS // problem.shape.pieces))
     flat, unravel = ravel_pytree(found)
     # Coordinates in which the target is N(·, I) on its range, as in a Gauss–Newton step.
     Q, s, _ = jnp.linalg.svd(jnp.pad(fixed.target.factor, ((0, 0), (0, d - problem.target.rank))))

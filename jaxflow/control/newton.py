@@ -9,8 +9,11 @@ that no direction of L grows by more than its own length in one iteration. A ste
 falls along δL to first order, so that this ends.
 
 Where controls blow up on the way, or no part of a step helps (often so close to blow-up that J is wrong), the search
-goes on from elsewhere: first from the geodesic's own A and b in the middle of every piece, which all but arrive, where
-A is free; after that from half its controls, because without attention nothing blows up.
+goes on from elsewhere: first from the geodesic's own A and b (in the middle of every constant piece), which all but
+arrive, where A is free; after that from half its controls, because without attention nothing blows up.
+
+"Smallest" is meant in the free numbers that a curve, its bounds and a free horizon have: coefficients c_j, y of
+u = y/√(1 + |y|²/r²), and the parameter of T.
 
 J comes from `rough_end`, W₂ and δL from `end_of`: an iteration converges to the precise answer, at a rate that is
 the relative error of J.
@@ -107,17 +110,12 @@ def newton_step(problem: Problem, controls: Controls, memory: NewtonMemory) -> t
 
 
 def along_geodesic(problem: Problem, controls: Controls) -> Controls:
-    """A and b of the geodesic in the middle of every piece, and the controls of a fresh search for what else is free;
-    half of the given controls where A is not free."""
+    """A and b of the geodesic, as closely as curve and bounds can follow it, and the controls of a fresh search for
+    what else is free; half of the given controls where A is not free."""
     if "A" not in controls:
         return jax.tree.map(lambda x: x / 2, controls)
     path = geodesic(problem.start, problem.target, t1=problem.t1)
-    middles = (jnp.arange(problem.segments, dtype=controls["A"].dtype) + 0.5) * (problem.t1 / problem.segments)
-    layers = jax.vmap(path.at)(middles)
-    assert layers.A is not None
-    assert layers.b is not None
-    found = problem.zero_controls() | {"A": layers.A, "b": layers.b}
-    return {name: found[name] for name in controls}
+    return problem.along(path.at, controls)
 
 
 def _direction(problem: Problem, controls: Controls, end: Gaussian, damping: Scalar) -> Controls:

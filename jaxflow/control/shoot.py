@@ -21,7 +21,7 @@ from jaxflow.gaussian import MomentFlow
 from jaxflow.measures import Gaussian
 from jaxflow.solve import Dopri8, lanes
 from jaxflow.solve.adaptive import blow_up_horizon
-from jaxflow.weights import AbstractSchedule, Layer, Piecewise
+from jaxflow.weights import AbstractSchedule, Layer, Piecewise, Sampled
 from jaxflow.weights.schedules import Held
 
 MAX_STEPS = 100
@@ -232,6 +232,16 @@ def _pieces(schedule: AbstractSchedule, t1: float, dtype: Any) -> tuple[_Piece, 
     if isinstance(schedule, Piecewise):
         layers: Layer = schedule.layers
         return _Piece(Held(layer=layers), begin, length), lambda piece: piece
+    if isinstance(schedule, Sampled) and len(edges) == len(schedule.ts):
+        # Knots at the edges: a straight line carries its own two layers.
+        ends = [jax.tree.map(lambda x, i=i: x[i : len(edges) - 1 + i], schedule.layers) for i in (0, 1)]
+        layers = jax.tree.map(lambda *x: jnp.stack(x, 1), *ends)
+
+        def line(piece: _Piece) -> _Piece:
+            ts = jnp.stack([piece.begin, piece.begin + piece.length])
+            return piece._replace(schedule=Sampled(ts=ts, layers=piece.schedule))
+
+        return _Piece(layers, begin, length), line
     arrays, rest = eqx.partition(schedule, eqx.is_array)
     count = len(edges) - 1
     rows = jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), arrays)

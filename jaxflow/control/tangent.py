@@ -90,7 +90,9 @@ def newton_step(
     accuracy: Scalar,
     products: int,
 ) -> tuple[Array, Scalar, Scalar]:
-    """p, its length |p|_M, and the decrease −r·p − ½p·Hp that it promises (T. Steihaug, SIAM J. Numer. Anal. 20, 1983).
+    """p, its length |p|_M, and the decrease −r·p − ½p·Hp that it promises.
+
+    Source: T. Steihaug, SIAM Journal on Numerical Analysis 20 (1983) 626.
 
     Args:
         curvature: v ↦ Hv.

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from jaxflow._checks import check_positive, is_concrete
 from jaxflow._typing import Count, PRNGKey, Real, Scalar
 from jaxflow.control.problem import effort as effort_of
+from jaxflow.control.stop import Stop, name_of
 from jaxflow.control.token_checks import check_pairs, check_tokens_reachable
 from jaxflow.control.token_problem import Loss, TokenProblem, distances_of
 from jaxflow.control.token_search import TOKEN_METHODS, TokenMethod, TokenSearch, advance_tokens, begin_tokens
@@ -23,15 +24,6 @@ from jaxflow.weights import Piecewise
 
 TOKEN_ITERATIONS = {"adam": 500, "lbfgs": 200}
 """Iterations allowed when none are given."""
-
-
-class Stop(eqx.Enumeration):
-    """Why a search ended. Compare with `==`; works under jit and vmap."""
-
-    tolerance = "every pair is within the tolerance, by the steps of the search"
-    iterations = "the iterations are used up"
-    stalled = "the last step changed nothing: a minimum, or the end of what rounding resolves"
-    nonfinite = "no controls were found under which all tokens stay finite"
 
 
 @final
@@ -67,9 +59,7 @@ class TokenPlan(eqx.Module):
     @property
     def reason(self) -> str:
         """The name of `stop`, on the host: "tolerance", "iterations", "stalled" or "nonfinite"."""
-        value = int(np.asarray(self.stop._value))
-        names = ("tolerance", "iterations", "stalled", "nonfinite")
-        return next(name for name in names if int(np.asarray(getattr(Stop, name)._value)) == value)
+        return name_of(self.stop)
 
 
 def steer_tokens(

@@ -1,5 +1,7 @@
 """What does an absent key mean? Completes a checked Experiment, so that its copy says everything."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from jaxflow.experiments.schema import (
@@ -23,12 +25,16 @@ TOLERANCE = 1e-8
 MAX_STEPS = 100_000
 
 # The keys of [control] that each method reads; the others are refused. Absent keys take these values.
-CONTROL_DEFAULTS: dict[str, dict[str, float]] = {
-    "adam": {"segments": 10, "effort": 1e-2, "iterations": 1000, "learning_rate": 0.05},
-    "lbfgs": {"segments": 10, "effort": 1e-2, "iterations": 300},
-    "gauss-newton": {"segments": 10, "iterations": 100},
+# None: read, but absent unless given.
+SEARCHED: dict[str, Any] = {"controls": "constant", "segments": 10, "heads": 1, "symmetric_B": False, "bounds": None}
+OBJECTIVE: dict[str, Any] = {"loss": "w2", "effort": 1e-2, "smoothness": 0.0, "time_weight": None}
+CONTROL_DEFAULTS: dict[str, dict[str, Any]] = {
+    "adam": {**SEARCHED, **OBJECTIVE, "iterations": 1000, "learning_rate": 0.05},
+    "lbfgs": {**SEARCHED, **OBJECTIVE, "iterations": 300},
+    "gauss-newton": {**SEARCHED, "iterations": 100},
     "constructive": {},
 }
+FREQUENCIES = 3
 
 
 # The same of steer_tokens; a loss reads keys as well.
@@ -102,5 +108,7 @@ def with_token_defaults(experiment: TokenSteer) -> TokenSteer:
 
 def with_method_defaults(control: Control) -> Control:
     """Give the absent keys the values of the method."""
-    defaults = CONTROL_DEFAULTS[control.method]
+    defaults = dict(CONTROL_DEFAULTS[control.method])
+    if "segments" in defaults:
+        defaults["segments"] = {"mlp": None, "fourier": FREQUENCIES}.get(control.controls or "", defaults["segments"])
     return replace(control, **{key: value for key, value in defaults.items() if getattr(control, key) is None})

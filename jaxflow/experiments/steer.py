@@ -13,6 +13,7 @@ from jaxflow import control
 from jaxflow.experiments import build
 from jaxflow.experiments.data import read_samples
 from jaxflow.experiments.job import Progress, Run, State
+from jaxflow.experiments.plans import arrays_of, problem_of, shape_in_words, summary_of
 from jaxflow.experiments.schema import Steer
 from jaxflow.experiments.trees import from_arrays, to_arrays
 from jaxflow.gaussian import moments
@@ -41,20 +42,8 @@ def job(experiment: Steer, *, folder: Path, precision: str) -> "SteerJob":
     options = {"folder": folder, "precision": precision}
     start = build.gaussian(experiment.start, where="start", **options)
     target = build.gaussian(experiment.target, where="target", **options)
-    C = experiment.control
-    control.check_reachable(start, target, C.allow)
-    problem = control.Problem(
-        start,
-        target,
-        # The construction takes one layer at full rank and two below.
-        C.segments or (1 if start.rank == start.dim else 2),
-        C.t1,
-        C.allow,
-        jnp.asarray(C.effort or 0.0, start.mean.dtype),
-        build.METHODS[experiment.solve.method],
-        experiment.solve.rtol,
-        experiment.solve.atol,
-    )
+    control.check_reachable(start, target, experiment.control.allow)
+    problem = problem_of(experiment, start, target)
     files = {
         name: None if table.samples is None else read_samples(table.samples, where=f"{name}.samples", **options)
         for name, table in (("start", experiment.start), ("target", experiment.target))
@@ -83,7 +72,7 @@ class SteerJob:
             "rank": str(problem.start.rank),
             "method": C.method,
             "iterations": f"at most {C.iterations}" if C.iterations else "none",
-            "controls": f"{C.allow} on {problem.segments} segments",
+            "controls": f"{C.allow}, {shape_in_words(problem)}",
             "tokens": str(self._tokens().points.shape[0]),
         }
 
@@ -115,10 +104,12 @@ class SteerJob:
         )
         taken = int(search.iteration) - before
         history = np.concatenate([history, np.asarray(new)[:taken]])
-        met = float(search.distance) <= self.experiment.tolerance
         done = int(search.iteration)
-        total = done if met else total
-        metrics = {"w2": float(search.distance), "objective": float(new[-1, 0])}
+        # A search that stops by itself has met the tolerance or sees no way on.
+        ended = taken < min(CHUNK, total - before)
+        ended = ended or float(search.distance) <= self.experiment.tolerance
+        total = done if ended else total
+        metrics = {"w2": float(search.distance), "objective": float(history[-1, 0])}
         return {**to_arrays("search", search), "history": history}, Progress(done, total, "iterations", metrics)
 
     def finish(self, state: State) -> Run:
@@ -127,39 +118,22 @@ class SteerJob:
         ts = np.linspace(0, problem.t1, SAVES)
         fine = _verify(problem, search.best, tuple(ts.tolist()))
         plan = control.make_plan(
-            problem, search.best, jnp.asarray(state["history"]), search.iteration, tolerance=tolerance, verified=fine
-        )
-        summary: dict[str, Any] = {
-            "status": "done" if bool(plan.converged) else "not_converged",
-            "reachable": "yes",
-            "w2": float(plan.error),
-            "w2_squared": float(plan.error) ** 2,
-            "residual": float(plan.residual),
-            "effort": float(plan.effort),
-            "iterations": int(plan.iterations),
-            "kappa_eff": float(jnp.max(fine.observables.kappa)),
-        }
-        if not plan.converged:
-            summary["advice"] = (
-                f"W₂ = {float(plan.error):.3g} is above the tolerance {tolerance:g}: raise control.iterations, "
-                'lower control.effort, or set control.method = "gauss-newton"'
-            )
-        arrays = {
-            "ts": ts,
-            "mean": fine.states.mean,
-            "covariance": fine.observables.covariance,
-            "target_mean": problem.target.mean,
-            "target_covariance": problem.target.covariance,
-            "edges": np.asarray(plan.weights.edges),
-            "history": state["history"],
-            **{f"controls.{name}": x for name, x in search.best.items()},
-        }
+            problem, search.best, jnp.asarray(state["history"]), search.iteration, tolerance=tolerance, verified=fine,
+            stop=self._stop(search),
+        )  # fmt: skip
+        summary, arrays = summary_of(plan, fine, tolerance), arrays_of(problem, search.best, plan, fine)
         moved = self._move(plan)
         summary.update(moved.summary)
         arrays.update(moved.arrays)
         if self.target_samples is not None:
             arrays["target_samples"] = self.target_samples
         return Run(summary, {name: np.asarray(x) for name, x in arrays.items()})
+
+    def _stop(self, search: control.Search) -> control.Stop:
+        method = self.experiment.control.method
+        if method == "constructive":
+            return control.Stop.closed_form
+        return control.why(self.problem, search, method=method, tolerance=self.experiment.tolerance)
 
     def _tokens(self) -> Cloud:
         """The rows of the start's file if there is one and no number was asked for, else draws from the start."""
@@ -176,8 +150,9 @@ class SteerJob:
         if n == 0:
             return Run({}, {})
         flow = AttentionFlow(plan.weights, geometry=Euclidean())
-        times = np.linspace(0, self.problem.t1, 41)
-        sol = _move(flow, tokens, self.problem.t1, self.experiment.tokens.dt, tuple(times.tolist()))
+        T = float(plan.horizon)
+        times = np.linspace(0, T, 41)
+        sol = _move(flow, tokens, T, self.experiment.tokens.dt, tuple(times.tolist()))
         moved = np.asarray(sol.states.points)
         key = build.stream(jax.random.key(self.experiment.seed), "noise")
         return Run(

@@ -1,5 +1,6 @@
 """Pictures of flows: `figures` for a whole run, `plot_*(data, *, ax=None) -> Axes` for one's own figures."""
 
+from jaxflow.viz.animate import animate_steering
 from jaxflow.viz.balance import plot_balance, plot_residual
 from jaxflow.viz.blocks import plot_depth
 from jaxflow.viz.circle import plot_circle
@@ -8,7 +9,7 @@ from jaxflow.viz.controls import plot_approach, plot_controls, plot_convergence
 from jaxflow.viz.ellipses import plot_ellipse, plot_ellipses
 from jaxflow.viz.energy import plot_dissipation, plot_energy
 from jaxflow.viz.globe import plot_globe
-from jaxflow.viz.kinds import figures
+from jaxflow.viz.kinds import animations, figures
 from jaxflow.viz.line import plot_densities, plot_line_band
 from jaxflow.viz.moments import plot_eigenvalues, plot_kappa, plot_moments
 from jaxflow.viz.phase import plot_boundary, plot_phase
@@ -17,6 +18,8 @@ from jaxflow.viz.steering import plot_steering
 from jaxflow.viz.token_steering import plot_token_convergence, plot_token_steering
 
 __all__ = [
+    "animate_steering",
+    "animations",
     "figures",
     "plot_approach",
     "plot_balance",

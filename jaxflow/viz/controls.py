@@ -18,23 +18,37 @@ from jaxflow.viz.style import (
     time_axis,
 )
 
+DASHES = (0, (4, 3))
 COLORS = {"A": BLUE, "B": ROSE, "V": GREEN, "b": PURPLE}
 
 
 def plot_controls(
-    edges: Float[np.ndarray, " edges"], controls: dict[str, np.ndarray], *, ax: Axes | None = None
+    ts: Float[np.ndarray, " t"],
+    controls: dict[str, np.ndarray],
+    *,
+    bounds: dict[str, float] | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
-    """‖A‖, ‖B‖, ‖V‖ (Frobenius) and |b| of piecewise constant controls (k, ...), as steps over time."""
+    """‖A‖, ‖B‖, ‖V‖ (Frobenius, over all heads) and |b| over time, and their bounds (dashed).
+
+    Controls (t, ...) at the times ts are drawn as lines; (t − 1, ...) are constant between these times: steps.
+    """
     ax = axes_or_new(ax, height=3.5)
     ends = []
+    bounds = bounds or {}
     for name, values in controls.items():
         norms = np.sqrt(np.sum(values.reshape(len(values), -1) ** 2, axis=1))
         color = COLORS.get(name, GREY)
-        ax.stairs(norms, edges, baseline=None, color=color, linewidth=1.8)
+        if len(values) == len(ts):
+            ax.plot(ts, norms, color=color, linewidth=1.8)
+        else:
+            ax.stairs(norms, ts, baseline=None, color=color, linewidth=1.8)
+        if name in bounds:
+            ax.axhline(bounds[name], color=color, linestyle=DASHES, linewidth=1.0, alpha=0.8)
         bars = "|" if name == "b" else r"\Vert "
         ends.append((float(norms[-1]), f"${bars}{name}{bars}$", color))
-    time_axis(ax, edges)
-    ax.set(ylabel="norm", title="Controls")
+    time_axis(ax, ts)
+    ax.set(ylabel="norm", title="Controls, and their bounds (dashed)" if bounds else "Controls")
     ax.set_ylim(bottom=min(0.0, ax.get_ylim()[0]))
     label_ends(ax, ends)
     return ax
@@ -57,7 +71,7 @@ def plot_convergence(
             ax.plot(iteration, values, color=color, marker=marker, markersize=3.5)
             ends.append((float(present[-1]), label, color))
     if tolerance is not None:
-        ax.axhline(tolerance, color=GREY, linestyle=(0, (4, 3)), linewidth=1.1)
+        ax.axhline(tolerance, color=GREY, linestyle=DASHES, linewidth=1.1)
         ends.append((tolerance, "tolerance", GREY))
     tidy_log(ax)
     ax.set(xlim=(0, max(len(history) - 1, 1)), xlabel="iteration", title="Search")

@@ -6,6 +6,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from jaxflow.viz.animate import FuncAnimation, animate_steering
 from jaxflow.viz.balance import balance
 from jaxflow.viz.blocks import blocks
 from jaxflow.viz.closure import closure
@@ -54,3 +55,14 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
             case _:
                 kinds = "particles, moments, steer, steer_tokens, closure, blocks or phase"
                 raise ValueError(f"no figures for runs of kind {kind!r}: expected {kinds}")
+
+
+def animations(kind: str, arrays: dict[str, np.ndarray]) -> dict[str, FuncAnimation]:
+    """The moving pictures of a run of this kind, by the names of their files: "steer" in two or more dimensions has
+    one, `steering`, and the other kinds have none."""
+    if kind != "steer" or arrays["mean"].shape[1] < 2:
+        return {}
+    names = ("ts", "mean", "covariance")
+    options = ("target_mean", "target_covariance", "tokens", "tokens_ts", "target_samples")
+    found = {name: arrays.get(name) for name in options}
+    return {"steering": animate_steering(*(arrays[name] for name in names), **found)}

@@ -18,6 +18,8 @@ from jaxflow.viz.style import GREY, INK, TIME, axes_or_new
 PATHS = 60
 DOTS = 1500
 DASHES = (0, (4, 2.5))
+ENDS = {"bounds": "Held by its bounds at", "stalled": "Stalled at", "blow_up": "Blown up:"}
+"""What the headline says of searches that did not end well."""
 
 
 def plot_steering(
@@ -94,7 +96,8 @@ def steering(arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any
         )  # fmt: skip
     main.set_title(_headline(summary), fontsize=13)
     controls = {name: arrays[f"controls.{name}"] for name in "ABVb" if f"controls.{name}" in arrays}
-    plot_controls(arrays["edges"], controls, ax=top)
+    times = arrays.get("controls_ts", arrays["edges"])
+    plot_controls(times, controls, bounds=getattr(config.control, "limits", None), ax=top)
     if len(arrays["history"]) > 1:
         plot_convergence(arrays["history"], tolerance=config.tolerance, ax=bottom)
     else:
@@ -106,7 +109,8 @@ def _headline(summary: dict[str, Any]) -> str:
     w2, iterations = summary.get("w2"), summary.get("iterations")
     if w2 is None:
         return "Steering"
-    text = f"Steered to $W_2 = {scientific(w2)}$"
+    did = ENDS.get(summary.get("stop", ""), "Steered to")
+    text = f"{did} $W_2 = {scientific(w2)}$"
     return f"{text} in {iterations} iterations" if iterations else text
 
 

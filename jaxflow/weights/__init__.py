@@ -1,6 +1,7 @@
 """What moves the tokens: one layer, and how layers change with depth."""
 
 from jaxflow.weights.diffusion import Diffusion as Diffusion
+from jaxflow.weights.fourier import Fourier as Fourier
 from jaxflow.weights.layer import Layer as Layer
 from jaxflow.weights.layer import make_layer as make_layer
 from jaxflow.weights.oscillating import Oscillating as Oscillating

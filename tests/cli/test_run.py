@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from fake_job import FakeJob, FakeViz
+from fake_job import FakeFilm, FakeJob, FakeViz
 from typer.testing import CliRunner
 
 from jaxflow import experiments, runtime
@@ -184,6 +184,24 @@ def test_plot_draws_the_figures_again(jaxflow, tmp_path):
     assert done.exit_code == 0
     assert picture.exists()
     assert "a/figures/moments_walk.png" in done.stdout
+
+
+def test_runs_of_other_kinds_have_no_film(jaxflow, tmp_path):
+    jaxflow("run", "circle.toml", "--out", "a")
+    done = jaxflow("plot", "a", "--animate")
+    assert done.exit_code == 2
+    assert "there is no film of this run" in done.stderr
+    assert not list(tmp_path.glob("a/figures/*.gif"))
+
+
+def test_plot_draws_a_film_where_there_is_one(jaxflow, tmp_path, monkeypatch):
+    monkeypatch.setattr(FakeViz, "films", {"steering": FakeFilm()})
+    jaxflow("run", "circle.toml", "--out", "a")
+    done = jaxflow("plot", "a", "--animate")
+    assert done.exit_code == 0
+    assert done.stdout == "a/figures/steering.gif\n"
+    # No temporary file stays beside it.
+    assert [path.name for path in (tmp_path / "a/figures").iterdir() if "gif" in path.name] == ["steering.gif"]
 
 
 def test_plot_needs_a_finished_run(jaxflow):

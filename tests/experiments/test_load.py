@@ -53,6 +53,12 @@ def test_defaults_are_written_out(config, tmp_path):
         1000,
         0.05,
     )
+    assert (control.controls, control.heads, control.loss, control.smoothness) == ("constant", 1, "w2", 0.0)
+    smooth = {"controls": "fourier", "t1": [1, 2], "bounds": {"b": 2}}
+    smooth = build(config("steer", control=smooth), folder=tmp_path)
+    assert (smooth.control.segments, smooth.control.limits, smooth.control.earliest) == (3, {"b": 2.0}, 1.0)
+    (tmp_path / "smooth.toml").write_text(resolved(smooth), encoding="utf-8")
+    assert load(tmp_path / "smooth.toml") == smooth
     constructive = build(config("steer", control={"method": "constructive"}), folder=tmp_path).control
     assert (constructive.segments, constructive.iterations) == (None, None)
 
@@ -283,6 +289,21 @@ BAD_STEERS = [
     ({"control": {"method": "lbfgs", "learning_rate": 0.1}}, ["control.learning_rate", "does not apply"]),
     ({"control": {"method": "constructive", "iterations": 3}}, ["control.iterations", "constructive"]),
     ({"control": {"method": "newton"}}, ["control.method", "gauss-newton"]),
+    ({"control": {"controls": "spline"}}, ["control.controls", "constant, fourier, linear, mlp"]),
+    ({"control": {"controls": "mlp", "segments": 3}}, ["control.segments", "network of time"]),
+    ({"control": {"heads": 2, "allow": "Ab"}}, ["control.heads", "need B and V"]),
+    ({"control": {"symmetric_B": True, "allow": "Ab"}}, ["control.symmetric_B", "B is not in control.allow"]),
+    ({"control": {"bounds": {"B": 1.0}, "allow": "Ab"}}, ["control.bounds.B", "not in control.allow"]),
+    ({"control": {"bounds": {"C": 1.0}}}, ["control.bounds.C", "unknown key"]),
+    ({"control": {"bounds": {"A": 0}}}, ["control.bounds.A", "> 0"]),
+    ({"control": {"loss": "l2"}}, ["control.loss", "kl, moments, w2"]),
+    ({"control": {"method": "gauss-newton", "loss": "kl"}}, ["control.loss", "gauss-newton does not read it"]),
+    ({"control": {"method": "constructive", "controls": "linear"}}, ["control.controls", "constructive"]),
+    ({"control": {"method": "constructive", "t1": [0.5, 1]}}, ["control.t1", "one fixed time"]),
+    ({"control": {"t1": [2.0, 1.0]}}, ["control.t1", "increase"]),
+    ({"control": {"t1": [1.0]}}, ["control.t1", "length >= 2"]),
+    ({"control": {"time_weight": 0.1}}, ["control.time_weight", "one fixed time"]),
+    ({"control": {"t1": [0.01, 1]}, "tokens": {"dt": 0.02}}, ["tokens.dt", "control.t1 = 0.01"]),
     ({"tolerance": 0}, ["tolerance", "> 0"]),
     ({"tokens": {"n": -1}}, ["tokens.n", ">= 0"]),
     ({"tokens": {"dt": 2}}, ["tokens.dt", "control.t1 = 1"]),

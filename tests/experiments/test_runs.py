@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import scipy.integrate
 import scipy.linalg
 import scipy.optimize
 from interrupted import assert_same_results, cut_and_resumed
@@ -26,7 +27,7 @@ PARTICLES = {
     "martingale", "balance_residual", "rate_final", "slope_mean", "max_norm_error", "clusters",
 }  # fmt: skip
 MOMENTS = {"status", "t_final", "mean", "covariance", "rank", "blowup_time", "kappa_eff", "regime"}
-STEER = {"status", "w2", "residual", "effort", "iterations", "reachable"}
+STEER = {"status", "stop", "w2", "residual", "effort", "horizon", "iterations", "reachable"}
 
 
 def run(name, out, overrides=()):
@@ -185,13 +186,34 @@ def test_steering_in_closed_form_moves_the_measured_flowers(tmp_path):
         ["control={t1=1.0, allow='Ab', method='constructive'}"],
     )
     assert summary.keys() >= STEER
-    assert summary["status"] == "done"
+    assert (summary["status"], summary["stop"]) == ("done", "closed_form")
     assert summary["w2"] < 1e-9
     # A linear layer moves 50 flowers exactly as it moves their moments.
     assert summary["tokens_n"] == 50
     assert summary["tokens_w2"] < 1e-6
     arrays, _ = load_arrays(run_dir.arrays)
     assert arrays["tokens"].shape == (41, 50, 4)
+
+
+@pytest.mark.slow
+def test_smooth_controls_of_bounded_norm_in_free_time_leave_their_numbers_behind(tmp_path):
+    changes = ["tokens.n=30", "control.heads=1", "control.t1=[0.5, 2]", "control.bounds={A=4.0, b=9.0}"]
+    run_dir, summary = run("steer/fourier.toml", tmp_path / "run", changes)
+    assert (summary["status"], summary["stop"]) == ("done", "tolerance")
+    arrays, _ = load_arrays(run_dir.arrays)
+    times = arrays["controls_ts"]
+    assert 0.5 < times[-1] < 2
+    assert times[-1] == arrays["ts"][-1] == arrays["tokens_ts"][-1] == summary["horizon"]
+    assert arrays["controls.B"].shape == (201, 2, 2)
+    np.testing.assert_array_equal(arrays["controls.B"], np.swapaxes(arrays["controls.B"], 1, 2))
+    assert np.linalg.norm(arrays["controls.A"], axis=(1, 2)).max() < 4
+    # Two frequencies: five coefficients, and the parameter of the horizon.
+    assert arrays["parameters['b']"].shape == (5, 2)
+    assert arrays["parameters['time']"].shape == ()
+    # ∫|u|² by the trapezoidal rule over the times kept.
+    square = sum(np.sum(arrays[f"controls.{name}"].reshape(201, -1) ** 2, axis=1) for name in "ABVb")
+    np.testing.assert_allclose(scipy.integrate.trapezoid(square, times), summary["effort"], rtol=1e-3)
+    assert (run_dir.figures / "steering.png").stat().st_size > 50_000
 
 
 @pytest.mark.slow

@@ -1,13 +1,16 @@
 """Figures: the right ones for each kind, with labels, without warnings, and nothing drawn after a blow-up."""
 
 import io
+from itertools import pairwise
 from types import SimpleNamespace
 
 import matplotlib as mpl
 import numpy as np
 import pytest
+from PIL import Image, ImageSequence
 
 from jaxflow import viz
+from jaxflow.viz.animate import between
 from jaxflow.viz.controls import distances
 from jaxflow.viz.ellipses import ellipse, evenly
 from jaxflow.viz.globe import view
@@ -21,7 +24,10 @@ BALANCE = ("energy", "rate", "slope", *INTEGRALS, "residual", "slope_residual")
 
 
 def config(geometry: str = "sphere") -> SimpleNamespace:
-    return SimpleNamespace(flow=SimpleNamespace(geometry=geometry), solve=SimpleNamespace(t1=1.0), tolerance=1e-3)
+    return SimpleNamespace(
+        flow=SimpleNamespace(geometry=geometry), solve=SimpleNamespace(t1=1.0), tolerance=1e-3,
+        control=SimpleNamespace(limits={"A": 2.0}),
+    )  # fmt: skip
 
 
 def covariances(t: int, d: int) -> np.ndarray:
@@ -207,6 +213,45 @@ def test_steer_tokens(d, geometry, pairs):
         figure = viz.figures("steer_tokens", arrays, summary, settings)["token_steering"]
         assert ("from 1.8 to 0.12" in figure.axes[0].get_title("left")) == bool(summary["w2"])
         check({"token_steering": figure}, {"token_steering"})
+
+
+def test_smooth_controls_are_lines_at_their_own_times_and_bounds_are_dashed():
+    arrays = steer(d=2)
+    times = np.linspace(0, 1, 50)
+    arrays |= {"controls_ts": times, "controls.A": times[:, None, None] * np.eye(2), "controls.b": np.ones((50, 2))}
+    panel = viz.plot_controls(times, {"A": arrays["controls.A"]}, bounds={"A": 3.0})
+    curve, bound = panel.lines
+    np.testing.assert_allclose(np.array(curve.get_data()), [times, np.sqrt(2) * times], atol=1e-15)
+    assert bound.get_ydata()[0] == 3.0
+    check(viz.figures("steer", arrays, {"w2": 0.1, "stop": "bounds"}, config()), {"steering"})
+    assert viz.plot_controls(np.arange(5.0), {"A": np.ones((4, 2, 2))}).patches
+
+
+@pytest.mark.parametrize("options", [{"d": 2, "samples": True}, {"d": 5}, {"d": 2, "tokens": False}])
+def test_the_film_moves_from_the_start_to_the_end_and_rests_there(options, tmp_path):
+    arrays = steer(**options)
+    names = ("target_mean", "target_covariance", "tokens", "tokens_ts", "target_samples")
+    film = viz.animate_steering(
+        *(arrays[name] for name in ("ts", "mean", "covariance")), **{name: arrays.get(name) for name in names},
+        frames=4, rest=2,
+    )  # fmt: skip
+    film.save(tmp_path / "a.gif", writer="pillow")
+    with Image.open(tmp_path / "a.gif") as gif:
+        # Equal pictures become one that stays longer.
+        pictures = [np.asarray(picture.convert("L"), float) for picture in ImageSequence.Iterator(gif)]
+    assert len(pictures) == 4
+    assert all(np.abs(x - y).mean() > 0.1 for x, y in pairwise(pictures))
+
+
+def test_between_two_times_everything_moves_on_a_straight_line():
+    ts, values = np.array([0.0, 1.0, 3.0]), np.array([[0.0, 1.0], [2.0, 1.0], [2.0, 5.0]])
+    np.testing.assert_allclose(between(ts, values, np.array([0.0, 0.5, 2.0, 3.0])), [[0, 1], [1, 1], [2, 3], [2, 5]])
+
+
+def test_only_steering_in_the_plane_or_above_has_a_film():
+    # The line has its own picture, against time.
+    assert viz.animations("steer", steer(d=1)) == {}
+    assert viz.animations("moments", moments(d=2)) == {}
 
 
 def test_the_title_tells_the_result():

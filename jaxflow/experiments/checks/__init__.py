@@ -37,7 +37,7 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
         case Steer():
             _check_ends(experiment, folder=folder, precision=precision)
             check_control(experiment.control)
-            check_steer_tokens(experiment.tokens, experiment.control.t1)
+            check_steer_tokens(experiment.tokens, experiment.control.earliest)
         case TokenSteer():
             check_token_steering(experiment, folder=folder, precision=precision)
         case Closure():

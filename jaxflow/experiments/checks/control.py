@@ -22,6 +22,33 @@ def check_control(control: Control) -> None:
     optional = dict.fromkeys(key for keys in CONTROL_DEFAULTS.values() for key in keys)
     unused = [key for key in optional if key not in CONTROL_DEFAULTS[control.method]]
     refuse_given(control, unused, "control", f"method {control.method} does not read it")
+    _check_time(control)
+    if control.controls == "mlp":
+        refuse_given(control, ["segments"], "control", "a network of time has no segments")
+    if (control.heads or 1) > 1 and not {"B", "V"} <= set(letters):
+        refuse_given(control, ["heads"], "control", "several heads need B and V in control.allow")
+    if control.symmetric_B and "B" not in letters:
+        refuse_given(control, ["symmetric_B"], "control", "B is not in control.allow")
+    for name, r in control.limits.items():
+        if name not in letters:
+            raise InputError(
+                f"an option that does not apply: {name} is not in control.allow",
+                where=f"control.bounds.{name}",
+                got=r,
+                expected="no such key here",
+                fix=f"remove it, or allow {name}",
+            )
+
+
+def _check_time(control: Control) -> None:
+    """One time, or two increasing ones, which the closed form does not take; a weight only of a free time."""
+    if not isinstance(control.t1, list):
+        refuse_given(control, ["time_weight"], "control", "control.t1 is one fixed time")
+        return
+    if control.method == "constructive":
+        raise InputError("the closed form takes one fixed time", where="control.t1", got=control.t1)
+    if not control.t1[0] < control.t1[1]:
+        raise InputError("must increase", where="control.t1", got=control.t1, expected="[earliest, latest]")
 
 
 def check_steer_tokens(tokens: SteerTokens, t1: float) -> None:
