@@ -64,7 +64,8 @@ class Descent(NamedTuple):
     Attributes:
         phase: HITTING to OVER. failed: it ended in the first two.
         controls, nodes, pace: an iterate, its precise path, and how many steps each piece of that took.
-        radius: the longest step to try. nu, z: the weight of the barrier, and the multipliers of the caps.
+        radius: the longest step to try; while HITTING, the most of c that one step corrects.
+        nu, z: the weight of the barrier, and the multipliers of the caps.
         value: what is minimised. miss: max|c|.
         multipliers: λ. optimality: |g − Jᵀλ| relative to |∇cost|, where the last step began.
         settled: the search for the cheapest has met its tolerance.
@@ -111,7 +112,7 @@ def first_descent(ground: Ground, controls: Controls) -> Descent:
     miss = jnp.where(arrived, jnp.max(jnp.abs(c)), jnp.inf)
     start = jnp.asarray(0)
     return Descent(
-        start + HITTING, no, controls, nodes, pace, 0.5 * jnp.linalg.norm(u) + 0.1, zero, jnp.zeros_like(s), inf, miss,
+        start + HITTING, no, controls, nodes, pace, zero + 1, zero, jnp.zeros_like(s), inf, miss,
         jnp.zeros_like(c), inf, no, start, start,
     )  # fmt: skip
 
@@ -210,7 +211,9 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
     )
     ds, noise = G @ p, NOISE * jnp.abs(value)
     near = jnp.minimum(1e-2 * optimality**1.5, jnp.where(kept, 0.1 * jnp.min(s, initial=1), 1))
-    near = jnp.where(moves, jnp.clip(near, 1e-12, 1e-3), 1e-14)
+    # Far from hitting, a part of c is corrected at a time.
+    part = jnp.where(now.phase == HITTING, jnp.minimum(now.radius / now.miss, 1), 1)
+    near = jnp.where(moves, jnp.clip(near, 1e-12, 1e-3), jnp.where(part < 1, jnp.inf, 1e-14))
 
     def merit(c: Array, s: Array, value: Scalar) -> Scalar:
         return value - nu * jnp.sum(jnp.log(jnp.where(s > 0, s, 1))) - multipliers @ c
@@ -219,7 +222,7 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
         most = jnp.where(kept, INSIDE / jnp.maximum(jnp.max(-ds / s, initial=0), INSIDE), 1)
         still = trial.tries == HALVINGS
         length = jnp.where(still, 0, most * 0.5**trial.tries)
-        v, c_v, s_v, value_v = _corrected(at, space, u - space.lift(c) + length * p, near)
+        v, c_v, s_v, value_v = _corrected(at, space, u - part * space.lift(c) + length * p, near)
         gain = merit(c, s, value) - merit(c_v, s_v, value_v)
         good = (jnp.max(jnp.abs(c_v)) <= near) & ((s_v > AWAY * s).all() | ~kept)
         good &= still | (gain >= 1e-4 * length * (-r @ p) - noise)
@@ -232,7 +235,7 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
     c_true, s_true = ground.read(nodes)
     miss = jnp.where(arrived & jnp.isfinite(c_true).all(), jnp.max(jnp.abs(c_true)), jnp.inf)
     confirmed = (jnp.max(jnp.abs(c_true - trial.c)) <= MISSED) & ((s_true > AWAY * s / 2).all() | ~kept)
-    taken = arrived & trial.good & jnp.where(moves, confirmed, miss < 0.5 * now.miss)
+    taken = arrived & trial.good & jnp.where(moves, confirmed, miss < (1 - 0.5 * part) * now.miss)
     moved = taken & (trial.length > 0)
 
     first, ratio = trial.tries == 1, (trial.gain + noise) / (promised + noise)
@@ -240,7 +243,8 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
     radius = jnp.where(first & (ratio < 0.2), length / 2, radius)
     radius = jnp.where(first, radius, trial.length * length)
     radius = jnp.where(moved, radius, jnp.minimum(now.radius, length) / 16)
-    radius = jnp.where(moves, radius, jnp.where(taken, now.radius, -1))
+    shorter = jnp.where((now.phase == HITTING) & (part > 1e-6), part * now.miss / 4, -1)
+    radius = jnp.where(moves, radius, jnp.where(taken, 2 * now.radius, shorter))
     # An exact product zs = ν is what the multipliers tend to; bounded, they cannot be far off it.
     new_z = z + trial.length * (nu / s - z - w * ds)
     bounds = (c * nu / jnp.abs(s_true) for c in (1e-3, 1e3))

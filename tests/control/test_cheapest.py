@@ -181,7 +181,7 @@ def test_a_start_above_the_caps_first_makes_room(capped):
     start = Gaussian(jnp.zeros(2), jnp.eye(2))
     target = Gaussian(jnp.array([0.3, 0.0]), jnp.array([[0.9, 0.0], [0.2, 0.8]]))
     # Swells to e² times the variance and shrinks back.
-    A = jnp.array([1.0, 1.0, 1.0, -1.5, -1.5])[:, None, None] * jnp.eye(2) * 2.0
+    A = 2.0 * jnp.array([1.0, 1.0, 1.0, -1.5, -1.5])[:, None, None] * jnp.eye(2)[None]
     warm = Piecewise(A=A, b=jnp.zeros((5, 2)), B=0 * A, V=0 * A, t1=1.0)
     plan = capped(start, target, 1.2 * jnp.ones(2), warm)
     assert plan.stop == Stop.minimum, plan.reason
