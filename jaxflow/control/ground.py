@@ -22,8 +22,8 @@ from jaxflow.measures import Gaussian
 Cost = Literal["effort", "kinetic"]
 COSTS: tuple[Cost, ...] = ("effort", "kinetic")
 
-STEPS = 20
-"""Differentiable steps in all, spread over the pieces."""
+STEPS, FEWER = 20, 12
+"""Differentiable steps in all, spread over the pieces; and for the curvature."""
 
 
 @final
@@ -64,10 +64,11 @@ class Ground(eqx.Module):
     def controls(self, u: Array) -> Controls:
         return ravel_pytree(self.like)[1](u)
 
-    def smooth(self, u: Array, pace: Array) -> tuple[Array, Array, Scalar]:
+    def smooth(self, u: Array, pace: Array, *, fewer: bool = False) -> tuple[Array, Array, Scalar]:
         """c, s and the cost by a few fixed steps, shared among the pieces in proportion to `pace`: differentiable."""
         problem, weights = self.problem, self.problem.weights(self.controls(u))
-        steps = max(STEPS, 2 * pace.shape[0])
+        pieces = pace.shape[0]
+        steps = max(FEWER, pieces + 2) if fewer else max(STEPS, 2 * pieces)
         nodes, kinetic = smooth_nodes(weights, problem.start, problem.t1, pace, steps=steps)
         return *self.read(nodes), (problem.effort(self.controls(u)) if self.cost == "effort" else kinetic)
 

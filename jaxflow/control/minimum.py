@@ -181,8 +181,8 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
     moves, kept = (now.phase == ROOMING) | (now.phase == DESCENDING), now.phase == DESCENDING
     missed = [true - near for true, near in zip(ground.read(now.nodes), ground.smooth(u, now.pace))]
 
-    def at(v: Array) -> tuple[Array, Array, Scalar]:
-        c, s, cost = ground.smooth(v, now.pace)
+    def at(v: Array, fewer: bool = False) -> tuple[Array, Array, Scalar]:
+        c, s, cost = ground.smooth(v, now.pace, fewer=fewer)
         s = s + missed[1]
         return c + missed[0], s, jnp.where(now.phase == ROOMING, jnp.sum(jnp.maximum(ROOM - s, 0) ** 2), cost)
 
@@ -196,9 +196,9 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
     optimality = jnp.linalg.norm(r) / jnp.maximum(jnp.linalg.norm(slope), jnp.finfo(u.dtype).tiny)
 
     def lagrangian(v: Array) -> Scalar:
-        c, there, value = at(v)
+        c, there, value = at(v, fewer=True)
         # The last term has no gradient at u, and the curvature Gᵀ diag(w) G.
-        return value - multipliers @ c - z @ there + 0.5 * w @ (there - s) ** 2
+        return value - multipliers @ c - z @ there + 0.5 * w @ (there - jax.lax.stop_gradient(at(u, fewer=True)[1])) ** 2
 
     p, length, promised = newton_step(
         jax.linearize(jax.grad(lagrangian), u)[1],
