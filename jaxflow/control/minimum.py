@@ -195,10 +195,12 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
     r = g - J.T @ multipliers
     optimality = jnp.linalg.norm(r) / jnp.maximum(jnp.linalg.norm(slope), jnp.finfo(u.dtype).tiny)
 
+    _, here, _ = at(u, fewer=True)
+
     def lagrangian(v: Array) -> Scalar:
         c, there, value = at(v, fewer=True)
         # The last term has no gradient at u, and the curvature Gᵀ diag(w) G.
-        return value - multipliers @ c - z @ there + 0.5 * w @ (there - jax.lax.stop_gradient(at(u, fewer=True)[1])) ** 2
+        return value - multipliers @ c - z @ there + 0.5 * w @ (there - here) ** 2
 
     p, length, promised = newton_step(
         jax.linearize(jax.grad(lagrangian), u)[1],
