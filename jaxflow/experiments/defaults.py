@@ -32,6 +32,7 @@ CONTROL_DEFAULTS: dict[str, dict[str, Any]] = {
     "adam": {**SEARCHED, **OBJECTIVE, "iterations": 1000, "learning_rate": 0.05},
     "lbfgs": {**SEARCHED, **OBJECTIVE, "iterations": 300},
     "gauss-newton": {**SEARCHED, "iterations": 100},
+    "cheapest": {**SEARCHED, "cost": "effort", "cap": None, "iterations": 150},
     "constructive": {},
 }
 FREQUENCIES = 3

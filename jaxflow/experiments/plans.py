@@ -80,7 +80,7 @@ def summary_of(plan: Plan, fine: Solution, tolerance: float) -> dict[str, Any]:
         "iterations": int(plan.iterations),
         "kappa_eff": float(jnp.max(fine.observables.kappa)),
     }
-    if not plan.converged:
+    if not plan.converged and reason in ADVICE:
         summary["advice"] = f"W₂ = {float(plan.error):.3g} is above the tolerance {tolerance:g}: {ADVICE[reason]}"
     return summary
 

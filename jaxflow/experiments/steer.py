@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxflow import control
-from jaxflow.experiments import build
+from jaxflow.control.ground import Ground
+from jaxflow.experiments import build, cheapest
 from jaxflow.experiments.data import read_samples
 from jaxflow.experiments.job import Progress, Run, State
 from jaxflow.experiments.plans import arrays_of, problem_of, shape_in_words, summary_of
@@ -48,6 +49,8 @@ def job(experiment: Steer, *, folder: Path, precision: str) -> "SteerJob":
         name: None if table.samples is None else read_samples(table.samples, where=f"{name}.samples", **options)
         for name, table in (("start", experiment.start), ("target", experiment.target))
     }
+    if experiment.control.method == "cheapest":
+        cheapest.ground_of(problem, experiment.control)
     return SteerJob(experiment, problem, files["start"], files["target"])
 
 
@@ -76,7 +79,14 @@ class SteerJob:
             "tokens": str(self._tokens().points.shape[0]),
         }
 
+    @property
+    def _ground(self) -> Ground | None:
+        C = self.experiment.control
+        return cheapest.ground_of(self.problem, C) if C.method == "cheapest" else None
+
     def begin(self) -> State:
+        if (ground := self._ground) is not None:
+            return cheapest.begin(ground)
         search = self._first_search()
         return {**to_arrays("search", search), "history": np.zeros((0, 2), self.problem.start.mean.dtype)}
 
@@ -93,6 +103,8 @@ class SteerJob:
         if self.experiment.control.method == "constructive":
             return state, Progress(1, 1, "construction", {})
         total = self.search_options["iterations"]
+        if (ground := self._ground) is not None:
+            return cheapest.advance(ground, state, iterations=total, tolerance=self.experiment.tolerance)
         search, history = self._search_in(state), state["history"]
         before = int(search.iteration)
         search, new = _advance(
@@ -113,15 +125,20 @@ class SteerJob:
         return {**to_arrays("search", search), "history": history}, Progress(done, total, "iterations", metrics)
 
     def finish(self, state: State) -> Run:
-        search = self._search_in(state)
         problem, tolerance = self.problem, self.experiment.tolerance
+        more: dict[str, Any] = {}
+        if (ground := self._ground) is not None:
+            now = cheapest.search_in(ground, state)
+            more, stop = cheapest.found(ground, now)
+            best, iterations = now.controls, now.iteration
+        else:
+            search = self._search_in(state)
+            best, iterations, stop = search.best, search.iteration, self._stop(search)
         ts = np.linspace(0, problem.t1, SAVES)
-        fine = _verify(problem, search.best, tuple(ts.tolist()))
-        plan = control.make_plan(
-            problem, search.best, jnp.asarray(state["history"]), search.iteration, tolerance=tolerance, verified=fine,
-            stop=self._stop(search),
-        )  # fmt: skip
-        summary, arrays = summary_of(plan, fine, tolerance), arrays_of(problem, search.best, plan, fine)
+        fine = _verify(problem, best, tuple(ts.tolist()))
+        history = jnp.asarray(state["history"])
+        plan = control.make_plan(problem, best, history, iterations, tolerance=tolerance, verified=fine, stop=stop)
+        summary, arrays = summary_of(plan, fine, tolerance) | more, arrays_of(problem, best, plan, fine)
         moved = self._move(plan)
         summary.update(moved.summary)
         arrays.update(moved.arrays)
@@ -131,7 +148,7 @@ class SteerJob:
 
     def _stop(self, search: control.Search) -> control.Stop:
         method = self.experiment.control.method
-        if method == "constructive":
+        if method in ("constructive", "cheapest"):
             return control.Stop.closed_form
         return control.why(self.problem, search, method=method, tolerance=self.experiment.tolerance)
 

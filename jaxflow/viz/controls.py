@@ -55,15 +55,20 @@ def plot_controls(
 
 
 def plot_convergence(
-    history: Float[np.ndarray, "i 2"], *, tolerance: float | None = None, ax: Axes | None = None
+    history: Float[np.ndarray, "i 2"],
+    *,
+    labels: tuple[str, str] = ("objective", "$W_2$"),
+    tolerance: float | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
-    """The objective and W₂ at each iteration on a log axis; values not finite and positive are gaps."""
+    """The objective and W₂, or what else the labels say, at each iteration on a log axis; what is not finite and
+    positive is a gap."""
     ax = axes_or_new(ax, height=3.5)
     ax.set_yscale("log")
     shown = np.where(np.isfinite(history) & (history > 0), history, np.nan)
     iteration = np.arange(len(history))
     ends = []
-    for column, label, color in ((0, "objective", OCHRE), (1, "$W_2$", BLUE)):
+    for column, (label, color) in enumerate(zip(labels, (OCHRE, BLUE))):
         values = shown[:, column]
         present = values[np.isfinite(values)]
         if present.size:

@@ -99,7 +99,9 @@ def steering(arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any
     times = arrays.get("controls_ts", arrays["edges"])
     plot_controls(times, controls, bounds=getattr(config.control, "limits", None), ax=top)
     if len(arrays["history"]) > 1:
-        plot_convergence(arrays["history"], tolerance=config.tolerance, ax=bottom)
+        cheapest = "optimality" in summary
+        labels = ("cost", "optimality") if cheapest else ("objective", "$W_2$")
+        plot_convergence(arrays["history"], labels=labels, tolerance=config.tolerance, ax=bottom)
     else:
         plot_approach(ts, distances(mean, covariance, target_mean, target_covariance), ax=bottom)
     return figure

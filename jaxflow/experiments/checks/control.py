@@ -45,8 +45,8 @@ def _check_time(control: Control) -> None:
     if not isinstance(control.t1, list):
         refuse_given(control, ["time_weight"], "control", "control.t1 is one fixed time")
         return
-    if control.method == "constructive":
-        raise InputError("the closed form takes one fixed time", where="control.t1", got=control.t1)
+    if control.method in ("constructive", "cheapest"):
+        raise InputError(f"method {control.method} takes one fixed time", where="control.t1", got=control.t1)
     if not control.t1[0] < control.t1[1]:
         raise InputError("must increase", where="control.t1", got=control.t1, expected="[earliest, latest]")
 

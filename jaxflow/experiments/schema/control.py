@@ -26,12 +26,14 @@ class Control(Table, frozen=True, kw_only=True):
 
     t1: Positive | Interval = 1.0
     allow: str = "ABVb"
-    method: Literal["adam", "lbfgs", "gauss-newton", "constructive"] = "adam"
+    method: Literal["adam", "lbfgs", "gauss-newton", "cheapest", "constructive"] = "adam"
     controls: Literal["constant", "linear", "fourier", "mlp"] | None = None
     segments: Count | None = None
     heads: Count | None = None
     symmetric_B: bool | None = None
     bounds: Bounds | None = None
+    cost: Literal["effort", "kinetic"] | None = None
+    cap: Positive | list[Positive] | None = None
     loss: Literal["w2", "kl", "moments"] | None = None
     effort: NonNegative | None = None
     smoothness: NonNegative | None = None
