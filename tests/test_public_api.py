@@ -18,12 +18,13 @@ ROOMS = {
         "Tilted", "hardmax",
     },
     "control": {
-        "AbstractCurve", "Cheapest", "Lines", "ManyPlan", "Network", "Plan", "Problem", "Search", "Steps", "Stop",
-        "ThroughPlan", "TokenPlan", "TokenProblem", "TokenSearch", "Waves", "advance", "advance_tokens",
+        "AbstractCurve", "Cheapest", "Lines", "ManyPlan", "Network", "Plan", "Problem", "Search", "Steps",
+        "Stop", "ThroughPlan", "TokenPlan", "TokenProblem", "TokenSearch", "Waves", "advance", "advance_tokens",
         "attention_only", "begin", "begin_tokens", "cheapest", "check_bounds", "check_reachable",
-        "check_tokens_reachable", "constant_linear", "constructive_controls", "curve_of", "effort", "geodesic", "kinetic", "kinetic_energy",
-        "kl_divergence", "make_plan", "make_token_plan", "moment_residual", "name_of", "smoothness", "steer", "steer_many",
-        "steer_through", "steer_tokens", "track", "two_piece_linear", "why",
+        "check_tokens_reachable", "constant_linear", "constructive_controls", "curve_of", "effort", "geodesic",
+        "kinetic", "kinetic_energy", "kl_divergence", "make_plan", "make_token_plan", "moment_residual",
+        "name_of", "smoothness", "steer", "steer_many", "steer_through", "steer_tokens", "track",
+        "two_piece_linear", "why",
     },
     "errors": {"InputError", "JaxflowError", "NumericalError", "UnreachableError"},
     "gaussian": {

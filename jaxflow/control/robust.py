@@ -281,7 +281,7 @@ def search_many(many: Many, *, tolerance: float, iterations: int) -> ManySearch:
         return (now.tried < iterations) & jnp.all(now.distance > tolerance) & jnp.any(now.idle < PATIENCE)
 
     def go(now: ManySearch) -> ManySearch:
-        return ManySearch(*jax.vmap(step)(*now[:-1]), now.tried + 1)
+        return ManySearch(*jax.vmap(step)(*now[:-1]), now.tried + 1)  # pyright: ignore[reportCallIssue]
 
     first = ManySearch(
         u, *jax.vmap(many.precise)(u), jnp.full(len(u), 1e-3, u.dtype), jnp.zeros(len(u), int), jnp.asarray(0)
