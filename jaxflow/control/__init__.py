@@ -25,6 +25,8 @@ from jaxflow.control.plan import Plan as Plan
 from jaxflow.control.plan import make_plan as make_plan
 from jaxflow.control.problem import Problem as Problem
 from jaxflow.control.reachability import check_reachable as check_reachable
+from jaxflow.control.robust import ManyPlan as ManyPlan
+from jaxflow.control.robust import steer_many as steer_many
 from jaxflow.control.running import effort as effort
 from jaxflow.control.running import smoothness as smoothness
 from jaxflow.control.steer import constructive_controls as constructive_controls
@@ -39,3 +41,6 @@ from jaxflow.control.token_search import begin_tokens as begin_tokens
 from jaxflow.control.tokens import TokenPlan as TokenPlan
 from jaxflow.control.tokens import make_token_plan as make_token_plan
 from jaxflow.control.tokens import steer_tokens as steer_tokens
+from jaxflow.control.waypoints import ThroughPlan as ThroughPlan
+from jaxflow.control.waypoints import steer_through as steer_through
+from jaxflow.control.waypoints import track as track
