@@ -11,6 +11,7 @@ import scipy.linalg
 import scipy.optimize
 from interrupted import assert_same_results, cut_and_resumed
 
+from jaxflow.errors import InputError
 from jaxflow.experiments import prepare
 from jaxflow.experiments.engine import execute
 from jaxflow.experiments.load import build, load
@@ -137,6 +138,40 @@ def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, monkeypatch):
     whole, _ = run("particles/s2_ou.toml", tmp_path / "whole", SMALL)
     request = new_run(CONFIGS / "particles/s2_ou.toml", overrides=SMALL, out=tmp_path / "cut")
     assert_same_results(whole, cut_and_resumed(request, after=4, monkeypatch=monkeypatch))
+
+
+@pytest.mark.slow
+def test_the_cheapest_layers_of_a_config_hit_and_a_stopped_search_resumes_to_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setattr("jaxflow.experiments.cheapest.CHUNK", 6)
+    whole, summary = run("steer/cheapest.toml", tmp_path / "whole", ["tokens.n=50"])
+    assert summary.keys() >= STEER | {"cost", "optimality", "room", "peak"}
+    assert (summary["status"], summary["stop"]) == ("done", "minimum")
+    assert summary["optimality"] <= 1e-5
+    assert summary["residual"] < 1e-12
+    assert summary["room"] > 0
+    assert abs(summary["cost"] - summary["effort"]) < 1e-12
+    arrays, _ = load_arrays(whole.arrays)
+    assert arrays["history"].shape[1] == 2
+    request = new_run(CONFIGS / "steer/cheapest.toml", overrides=["tokens.n=50"], out=tmp_path / "cut")
+    assert_same_results(whole, cut_and_resumed(request, after=1, monkeypatch=monkeypatch))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "where"),
+    [
+        (["control.cap=0.9"], "control.cap"),
+        (["control.cap=[1.0, 1.0, 1.0]"], "control.cap"),
+        (["control.controls=fourier"], "control.cap"),
+        (["control.t1=[0.5, 2.0]"], "control.t1"),
+        (["control.effort=0.1"], "control.effort"),
+        (["control.method=lbfgs"], "control.cost"),
+    ],
+)
+def test_what_the_cheapest_cannot_keep_is_refused_before_anything_is_written(overrides, where, tmp_path):
+    with pytest.raises(InputError) as caught:
+        run("steer/cheapest.toml", tmp_path / "run", overrides)
+    assert caught.value.where == where
+    assert not (tmp_path / "run").exists()
 
 
 def test_moments_report_the_blow_up_as_a_result(tmp_path):
