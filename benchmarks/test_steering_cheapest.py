@@ -11,6 +11,7 @@ import time
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from ipopt import MultipleShooting
 from problems import steering_problem
 from test_steering_thousand import true_residual
 
@@ -45,8 +46,6 @@ def test_least_effort_under_caps(benchmark):
         compile_seconds = time.perf_counter() - began
         peer = None
         if d in PEER_DIMENSIONS:
-            from ipopt import MultipleShooting
-
             peer = MultipleShooting(d, SEGMENTS, cap=CAP)
         rows = []
         for i, problem in enumerate(data):

@@ -138,3 +138,11 @@ def test_factor_of_gives_the_matrix_back(rank):
     F = linalg.factor_of(jnp.asarray(L @ L.T), rank)
     assert F.shape == (4, rank)
     np.testing.assert_allclose(F @ F.T, L @ L.T, atol=1e-13)
+
+
+@pytest.mark.parametrize("size", [3, linalg.SMALL, linalg.SMALL + 1])
+def test_products_by_sums_are_products(size):
+    X = jnp.asarray(oracles.general(4, size * size, seed=1).reshape(4, size, size))
+    Y = jnp.asarray(oracles.general(size, size, seed=2))
+    np.testing.assert_allclose(linalg.product(X, Y[None]), X @ Y, atol=1e-13 * size)
+    np.testing.assert_allclose(linalg.product(X[0][:2], Y), X[0][:2] @ Y, atol=1e-13 * size)

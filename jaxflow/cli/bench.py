@@ -10,7 +10,7 @@ import typer
 import jaxflow
 from jaxflow.errors import InputError
 
-NEEDS = ("pytest", "pytest_benchmark", "torch", "torchdiffeq")
+NEEDS = ("pytest", "pytest_benchmark", "torch", "torchdiffeq", "casadi")
 
 FOUND_NOTHING = 5
 """pytest's exit code when it collected no test."""
