@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from jaxflow._typing import Flag, Scalar
+from jaxflow.control.frame import frame_of
 from jaxflow.control.problem import Controls, Problem
 from jaxflow.control.shoot import nodes_of, smooth_nodes
 from jaxflow.linalg import symmetrize
@@ -47,11 +48,7 @@ class Ground(eqx.Module):
     def __init__(self, problem: Problem, cap: Array | None, cost: Cost) -> None:
         self.problem, self.cap, self.cost = problem, cap, cost
         self.like = problem.zero_controls()
-        target, d = problem.target, problem.start.dim
-        Q, sigma, _ = jnp.linalg.svd(jnp.pad(target.factor, ((0, 0), (0, d - target.rank))))
-        inside = sigma > d * jnp.finfo(sigma.dtype).eps * sigma[0]
-        self.W = Q.T / jnp.where(inside, sigma, sigma[0])[:, None]
-        self.moves = inside[np.tril_indices(d)[1]]
+        self.W, self.moves = frame_of(problem.target)
 
     @property
     def stiffness(self) -> float:

@@ -11,6 +11,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
+from jaxflow.control.frame import frame_of
 from jaxflow.control.problem import Controls, Problem
 from jaxflow.control.shoot import rough_end
 
@@ -27,12 +28,8 @@ def respond(problem: Problem, controls: Controls) -> Controls:
     fixed, found = jax.lax.stop_gradient((problem, controls))
     d, steps = problem.start.dim, max(2, -(-STEPS // problem.shape.pieces))
     flat, unravel = ravel_pytree(found)
-    # Coordinates in which the target is N(·, I) on its range, as in a Gauss–Newton step.
-    Q, s, _ = jnp.linalg.svd(jnp.pad(fixed.target.factor, ((0, 0), (0, d - problem.target.rank))))
-    inside = s > d * jnp.finfo(s.dtype).eps * s[0]
-    W = Q.T / jnp.where(inside, s, s[0])[:, None]
+    W, kept = frame_of(fixed.target)
     rows, columns = np.tril_indices(d)
-    kept = inside[columns]
 
     def gap(problem: Problem, flat: Array) -> Array:
         end = rough_end(problem.weights(unravel(flat)), problem.start, problem.t1, steps)

@@ -25,6 +25,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxflow._checks import check_positive
 from jaxflow._typing import Count, Flag, Scalar
+from jaxflow.control.frame import frame_of
 from jaxflow.control.geodesic import geodesic
 from jaxflow.control.plan import misses
 from jaxflow.control.problem import Problem, check_allow
@@ -226,10 +227,7 @@ def make_many(starts: Sequence[Gaussian], targets: Sequence[Gaussian], *, segmen
     """The pairs as one problem."""
     first, last = (jax.tree.map(lambda *x: jnp.stack(x), *gaussians) for gaussians in (starts, targets))
     middle = Problem(_mean(first), _mean(last), segments, float(t1), allow, jnp.zeros((), first.mean.dtype))
-    d = first.dim
-    Q, s, _ = jnp.linalg.svd(jnp.pad(last.factor, ((0, 0), (0, 0), (0, d - last.rank))))
-    inside = s > d * jnp.finfo(s.dtype).eps * s[:, :1]
-    return Many(middle, first, last, jnp.swapaxes(Q, 1, 2) / jnp.where(inside, s, s[:, :1])[:, :, None])
+    return Many(middle, first, last, jax.vmap(frame_of)(last)[0])
 
 
 def _mean(gaussians: Gaussian) -> Gaussian:

@@ -12,13 +12,7 @@ MATRICES = "ABVb"
 def check_control(control: Control) -> None:
     """Check `[control]`."""
     letters = control.allow
-    if not letters or set(letters) - set(MATRICES) or len(set(letters)) != len(letters):
-        raise InputError(
-            "these are no free matrices",
-            where="control.allow",
-            got=repr(letters),
-            expected=f"some of the letters {MATRICES}, each at most once",
-        )
+    check_letters(letters)
     optional = dict.fromkeys(key for keys in CONTROL_DEFAULTS.values() for key in keys)
     unused = [key for key in optional if key not in CONTROL_DEFAULTS[control.method]]
     refuse_given(control, unused, "control", f"method {control.method} does not read it")
@@ -38,6 +32,17 @@ def check_control(control: Control) -> None:
                 expected="no such key here",
                 fix=f"remove it, or allow {name}",
             )
+
+
+def check_letters(letters: str) -> None:
+    """Check `control.allow`."""
+    if not letters or set(letters) - set(MATRICES) or len(set(letters)) != len(letters):
+        raise InputError(
+            "these are no free matrices",
+            where="control.allow",
+            got=repr(letters),
+            expected=f"some of the letters {MATRICES}, each at most once",
+        )
 
 
 def _check_time(control: Control) -> None:

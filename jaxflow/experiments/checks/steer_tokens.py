@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from jaxflow.errors import InputError
-from jaxflow.experiments.checks.control import MATRICES
+from jaxflow.experiments.checks.control import check_letters
 from jaxflow.experiments.checks.options import refuse_given
 from jaxflow.experiments.checks.tokens import check_tokens
 from jaxflow.experiments.schema import TokenSteer
@@ -57,13 +57,7 @@ def _check_clouds(clouds: Clouds, where: str, geometry: str, *, folder: Path, pr
 
 def _check_control(control: TokenControl) -> None:
     letters = control.allow
-    if not letters or set(letters) - set(MATRICES) or len(set(letters)) != len(letters):
-        raise InputError(
-            "these are no free matrices",
-            where="control.allow",
-            got=repr(letters),
-            expected=f"some of the letters {MATRICES}, each at most once",
-        )
+    check_letters(letters)
     if "B" in letters and "V" not in letters:
         raise InputError(
             "B acts only through V", where="control.allow", got=repr(letters), expected="B together with V"
