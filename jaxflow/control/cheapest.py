@@ -12,11 +12,12 @@ from jaxflow._checks import check_positive, is_concrete
 from jaxflow._typing import Count, Scalar
 from jaxflow.control.asked import curve_of
 from jaxflow.control.curves import AbstractCurve, Steps
-from jaxflow.control.ground import COSTS, Cost, Ground
+from jaxflow.control.ground import COSTS, Cost, Ground, larger_variances
 from jaxflow.control.limits import check_bounds
 from jaxflow.control.minimum import Descent, descend, first_descent
 from jaxflow.control.newton import along_geodesic
 from jaxflow.control.optimise import advance, begin
+from jaxflow.control.plan import misses
 from jaxflow.control.problem import Controls, Problem, check_allow
 from jaxflow.control.reachability import check_reachable
 from jaxflow.control.shoot import finest
@@ -24,8 +25,6 @@ from jaxflow.control.stop import Stop, name_of
 from jaxflow.control.warm import with_controls
 from jaxflow.errors import InputError
 from jaxflow.measures import Gaussian
-from jaxflow.solve import Status
-from jaxflow.transport import wasserstein_gaussian
 from jaxflow.weights import AbstractSchedule, Piecewise
 
 RESIDUAL = 1e-8
@@ -115,7 +114,8 @@ def cheapest(
         warm_start: layers with the same segments to begin from.
 
     Returns:
-        A Cheapest; it hits whatever the iterations, but is a minimum only where `converged`.
+        A Cheapest. Iterates hit from the first one on, so that a search cut short is an answer, too; a minimum it is
+        where `converged`, and `reason` says why not elsewhere.
 
     Raises:
         UnreachableError: the target is out of reach of these controls.
@@ -124,8 +124,9 @@ def cheapest(
     Without a cap the effort often has no minimum: it falls for ever while Σ on the way goes to infinity, because
     attention is the cheaper the larger Σ is. `reason` says so. A minimum is a local one: the cost is not convex. The
     least kinetic energy is that of `geodesic`, W₂²/t1, up to what the pieces cannot follow. Cost: 10 to 150 Newton
-    steps, each of d(d+3)/2 gradients (with caps d(k−1) more) and up to 60 Hessian products; compiling takes 10 to 20 s.
-    Works under jit and vmap. Meant for float64.
+    steps, each of d(d+3)/2 gradients (with caps d(k−1) more) and up to 60 Hessian products; compiling takes 25 to 35 s.
+    Works under jit and vmap. Not differentiable: the derivatives of the least cost are the multipliers. Meant
+    for float64.
     Source: arXiv:2606.07600, §3; J. Nocedal and S. Wright, Numerical Optimization, 2nd ed., §18 and §19.
     """
     check_allow(allow)
@@ -163,7 +164,7 @@ def caps_of(problem: Problem, cap: Any) -> Array | None:
             got=f"controls of kind {type(problem.shape).__name__} with one piece",
             fix='take controls="constant" or "linear" with two segments or more',
         )
-    ends = jnp.maximum(*(jnp.sum(g.factor**2, axis=-1) for g in (problem.start, problem.target)))
+    ends = larger_variances(problem)
     caps = jnp.asarray(cap, ends.dtype)
     caps = caps * ends if caps.ndim == 0 else caps
     if caps.shape != ends.shape:
@@ -195,29 +196,25 @@ def make_cheapest(ground: Ground, now: Descent, history: Float[Array, "i 3"]) ->
     """What a search has found, measured by `solve`."""
     problem = ground.problem
     weights, verified = problem.weights(now.controls), problem.verify(now.controls)
-    final, target, arrived = verified.final, problem.target, verified.status == Status.done
-    gaps = (final.mean - target.mean, final.covariance - target.covariance)
-    residual = jnp.where(arrived, jnp.maximum(*(jnp.max(jnp.abs(gap)) for gap in gaps)), jnp.inf)
-    sizes = [jnp.max(jnp.abs(x)) for g in (problem.start, target) for x in (g.mean, g.covariance)]
+    error, residual = misses(verified, problem.target)
+    sizes = [jnp.max(jnp.abs(x)) for g in (problem.start, problem.target) for x in (g.mean, g.covariance)]
     hits = residual <= jnp.maximum(RESIDUAL, 1e3 * finest(residual.dtype)) * jnp.max(jnp.stack(sizes))
-    c, s = ground.read(now.nodes)
-    room = jnp.min(s, initial=1)
-    ends = jnp.maximum(*(jnp.sum(g.factor**2, axis=-1) for g in (problem.start, target)))
-    peak = jnp.max(jnp.sum(now.nodes.factor**2, axis=-1) / ends[None, :])
+    _, s = ground.read(now.nodes)
+    room, peak, d = jnp.min(s, initial=1), ground.peak(now.nodes), problem.start.dim
     mean, covariance = ground.in_moments(now.multipliers)
     drifts = ~now.settled & (peak > DRIFT) & (ground.cap is None)
     stop = Stop.where(now.settled, Stop.minimum, Stop.iterations)
     stop = Stop.where(room < 0, Stop.excluded, stop)
     stop = Stop.where(hits, stop, Stop.missed)
     stop = Stop.where(drifts, Stop.drifting, stop)
-    z = jnp.zeros((0, ends.shape[0]), c.dtype)
+    z = now.z.reshape(-1, d)
     if ground.cap is not None:
-        z = now.z.reshape(-1, ends.shape[0]) / ground.cap[None, :]
+        z = z / ground.cap[None, :]
     return Cheapest(
         weights=weights,
         cost=ground.smooth(ground.flat(now.controls), now.pace)[2],
         residual=residual,
-        error=jnp.where(arrived, wasserstein_gaussian(final, target), jnp.inf),
+        error=error,
         optimality=now.optimality,
         multiplier_mean=mean,
         multiplier_covariance=covariance,

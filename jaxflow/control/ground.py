@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from jaxflow._typing import Flag, Scalar
-from jaxflow.control.frame import frame_of
+from jaxflow.control.frame import Frame, frame_of
 from jaxflow.control.problem import Controls, Problem
 from jaxflow.control.shoot import nodes_of, smooth_nodes
 from jaxflow.linalg import symmetrize
@@ -34,26 +34,33 @@ class Ground(eqx.Module):
     Attributes:
         cap: the largest variances allowed, (d,); None: no caps.
         cost: "effort" is ∫ |A|² + Σ_h |B_h|² + |V_h|² + |b|² dt, "kinetic" is ∫ tr(KΣKᵀ) + |μ̇|² dt.
-        W: WΣ*Wᵀ = I on the range of Σ*; units of the largest deviation across it.
-        moves: which entries of the lower triangle of WΣWᵀ can move.
+        frame: the coordinates of c.
     """
 
     problem: Problem
     cap: Array | None
     cost: Cost = eqx.field(static=True)
     like: Controls
-    W: Array
-    moves: Array
+    frame: Frame
 
     def __init__(self, problem: Problem, cap: Array | None, cost: Cost) -> None:
         self.problem, self.cap, self.cost = problem, cap, cost
         self.like = problem.zero_controls()
-        self.W, self.moves = frame_of(problem.target)
+        self.frame = frame_of(problem.target)
 
     @property
     def stiffness(self) -> float:
         """σ: the curvature of the effort of k equal pieces, 2t₁/k; of no other cost, but of its order."""
         return 2 * self.problem.t1 / self.problem.shape.pieces
+
+    @property
+    def ends(self) -> Float[Array, " d"]:
+        """The larger of start's and target's variances."""
+        return larger_variances(self.problem)
+
+    def peak(self, nodes: Gaussian) -> Scalar:
+        """The largest variance of a path relative to those."""
+        return jnp.max(jnp.sum(nodes.factor**2, axis=-1) / self.ends[None, :])
 
     def flat(self, controls: Controls) -> Array:
         return ravel_pytree(controls)[0]
@@ -76,19 +83,22 @@ class Ground(eqx.Module):
 
     def read(self, nodes: Gaussian) -> tuple[Array, Array]:
         """c and s of a path."""
-        target, L = self.problem.target, nodes.factor[-1]
-        E = self.W @ (L @ L.T - target.factor @ target.factor.T) @ self.W.T
-        rows = np.tril_indices(target.dim)
-        c = jnp.concatenate([self.W @ (nodes.mean[-1] - target.mean), jnp.where(self.moves, E[rows], 0)])
+        c = self.frame.gap(jax.tree.map(lambda x: x[-1], nodes), self.problem.target)
         if self.cap is None:
             return c, jnp.zeros(0, c.dtype)
         return c, (1 - jnp.sum(nodes.factor[:-1] ** 2, axis=-1) / self.cap[None, :]).ravel()
 
     def in_moments(self, row: Array) -> tuple[Array, Array]:
         """Of a linear form in c: its coefficients in μ, (d,), and in Σ, (d, d) symmetric."""
-        d = self.problem.start.dim
-        triangle = jnp.zeros((d, d), row.dtype).at[np.tril_indices(d)].set(jnp.where(self.moves, row[d:], 0))
-        return self.W.T @ row[:d], symmetrize(self.W.T @ triangle @ self.W)
+        W, moves = self.frame
+        d = len(W)
+        triangle = jnp.zeros((d, d), row.dtype).at[np.tril_indices(d)].set(jnp.where(moves, row[d:], 0))
+        return W.T @ row[:d], symmetrize(W.T @ triangle @ W)
+
+
+def larger_variances(problem: Problem) -> Float[Array, " d"]:
+    """max(diag Σ₀, diag Σ₁)."""
+    return jnp.maximum(*(jnp.sum(g.factor**2, axis=-1) for g in (problem.start, problem.target)))
 
 
 def gradients(function: Any, u: Array) -> tuple[Array, Array, Array, Array, Scalar, Array]:

@@ -129,8 +129,6 @@ def descend(
     Returns: the search, and (value, optimality, largest variance relative to those of start and target) after every
         step (the last ones repeated once it is over), (steps,) each.
     """
-    start, target = ground.problem.start, ground.problem.target
-    ends = jnp.maximum(jnp.sum(start.factor**2, axis=-1), jnp.sum(target.factor**2, axis=-1))
 
     def going(carry: Any) -> Array:
         now, _, i = carry
@@ -139,8 +137,7 @@ def descend(
     def go(carry: Any) -> Any:
         now, history, i = carry
         now = _next_phase(ground, _iterate(ground, now, tolerance=tolerance), iterations)
-        peak = jnp.max(jnp.sum(now.nodes.factor**2, axis=-1) / ends[None, :])
-        row = jnp.stack([now.value, now.optimality, peak])
+        row = jnp.stack([now.value, now.optimality, ground.peak(now.nodes)])
         return now, jnp.where((jnp.arange(steps) >= i)[:, None], row[None], history), i + 1
 
     history = jnp.full((steps, 3), jnp.inf, now.value.dtype)

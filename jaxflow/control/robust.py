@@ -227,7 +227,7 @@ def make_many(starts: Sequence[Gaussian], targets: Sequence[Gaussian], *, segmen
     """The pairs as one problem."""
     first, last = (jax.tree.map(lambda *x: jnp.stack(x), *gaussians) for gaussians in (starts, targets))
     middle = Problem(_mean(first), _mean(last), segments, float(t1), allow, jnp.zeros((), first.mean.dtype))
-    return Many(middle, first, last, jax.vmap(frame_of)(last)[0])
+    return Many(middle, first, last, jax.vmap(frame_of)(last).W)
 
 
 def _mean(gaussians: Gaussian) -> Gaussian:
