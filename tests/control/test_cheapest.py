@@ -250,12 +250,30 @@ def test_negative_curvature_is_followed_to_the_radius():
     rng = np.random.default_rng(1)
     n, m = 10, 2
     J, r = rng.normal(size=(m, n)), rng.normal(size=n)
-    H = np.eye(n) - 3 * np.outer(Z := null_space(J)[:, 0], Z)
+    Z = null_space(J)[:, 0]
+    # Nearly across the bad direction, so that steps of positive curvature come first.
+    r -= 0.97 * (r @ Z) * Z
+    H = np.diag(np.linspace(1, 4, n)) - 8 * np.outer(Z, Z)
     p, length, promised = step_of(H, r, J, np.zeros((0, n)), np.zeros(0), 7.0)
     np.testing.assert_allclose(J @ p, 0, atol=1e-12)
     np.testing.assert_allclose([length, np.linalg.norm(p)], 7.0, rtol=1e-12)
     np.testing.assert_allclose(promised, -(r @ p + p @ H @ p / 2), rtol=1e-10)
     assert promised > 0
+
+
+def test_a_step_too_long_for_the_radius_ends_on_it():
+    rng = np.random.default_rng(2)
+    n, m, q = 10, 2, 3
+    J, G, r, w = rng.normal(size=(m, n)), rng.normal(size=(q, n)), rng.normal(size=n), np.array([4.0, 1.0, 0.5])
+    H = np.diag(np.linspace(1, 30, n)) + G.T @ (w[:, None] * G)
+    _, longest, most = step_of(H, r, J, G, w, 1e3)
+    p, length, promised = step_of(H, r, J, G, w, 0.8 * longest)
+    M = np.eye(n) + G.T @ (w[:, None] * G) / 2
+    np.testing.assert_allclose([length, np.sqrt(p @ M @ p)], 0.8 * longest, rtol=1e-10)
+    np.testing.assert_allclose(J @ p, 0, atol=1e-12)
+    np.testing.assert_allclose(promised, -(r @ p + p @ H @ p / 2), rtol=1e-10)
+    # More than along the steepest direction alone, less than the whole step.
+    assert 0.8 * most < promised < most
 
 
 def test_steps_are_shared_where_the_path_needs_them():
