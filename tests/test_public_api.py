@@ -14,8 +14,8 @@ TOP = {
 
 ROOMS = {
     "attention": {
-        "AbstractKernel", "AbstractPairing", "Affine", "Chunked", "Coupling", "Dense", "L2", "Sinkhorn", "Softmax",
-        "Tilted", "hardmax",
+        "AbstractKernel", "AbstractPairing", "Affine", "Auto", "Chunked", "Coupling", "Dense", "Harmonic", "L2",
+        "Pallas", "Sinkhorn", "Softmax", "Tilted", "hardmax",
     },
     "control": {
         "AbstractCurve", "Cheapest", "Lines", "ManyPlan", "Network", "Plan", "Problem", "Search", "Steps",
@@ -56,8 +56,8 @@ ROOMS = {
     },
     "weights": {
         "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Fourier", "Function", "Layer",
-        "OrnsteinUhlenbeck", "Oscillating", "Piecewise", "Sampled", "Values", "make_layer", "make_values",
-        "random_heads",
+        "OrnsteinUhlenbeck", "Oscillating", "Piecewise", "Sampled", "Values", "largest_norm", "make_layer",
+        "make_values", "random_heads",
     },
 }  # fmt: skip
 

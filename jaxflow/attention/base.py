@@ -22,12 +22,15 @@ class Tilted(eqx.Module):
         mean: a_h(x_i), (h, n, d).
         second: m_h^{-1} Σ_j w_j e^{⟨q, x_j⟩} x_j x_jᵀ, (h, n, d, d), where it was asked for.
         quartic: Σ_ij w_i w_j e^{⟨q_i, x_j⟩} (|x_i|²|x_j|² + ⟨x_i,x_j⟩²), (h,), where it was asked for.
+        error: a bound on the errors of log m_h(x_i) and of the entries of a_h(x_i), (h, n), from kernels that make one
+            beyond rounding.
     """
 
     log_m: Float[Array, "h n"]
     mean: Float[Array, "h n d"]
     second: Float[Array, "h n d d"] | None
     quartic: Float[Array, " h"] | None = None
+    error: Float[Array, "h n"] | None = None
 
 
 class AbstractKernel(eqx.Module):
@@ -53,6 +56,28 @@ class AbstractKernel(eqx.Module):
             causal: query i sees tokens j ≤ i only (m = n); weights are not renormalised over j ≤ i.
         """
 
+    def free(
+        self,
+        B: Float[Array, "h d d"],
+        x: Float[Array, "m d"],
+        log_w: Float[Array, " m"],
+        *,
+        at: Float[Array, "n d"] | None = None,
+        second: bool = False,
+        causal: bool = False,
+    ) -> Tilted:
+        """Tilt the cloud by the queries B_h y of the points y in `at`; None: of its own tokens.
+
+        Args:
+            B: any matrices.
+            x: the tokens attended to.
+            log_w: their log weights.
+            at: the points that ask.
+            second, causal: as above.
+        """
+        q = jnp.einsum("hij,nj->hni", B, x if at is None else at)
+        return self(q, x, log_w, second=second, causal=causal)
+
     def tied(
         self, D: Float[Array, "h d d"], x: Float[Array, "n d"], log_w: Float[Array, " n"], *, quartic: bool = False
     ) -> Tilted:
@@ -66,7 +91,7 @@ class AbstractKernel(eqx.Module):
             log_w: their log weights.
             quartic: also return `Tilted.quartic`.
         """
-        tilted = self(jnp.einsum("hij,nj->hni", D, x), x, log_w, second=quartic)
+        tilted = self.free(D, x, log_w, second=quartic)
         return with_quartic(tilted, x, log_w) if quartic else tilted
 
 

@@ -53,7 +53,7 @@ class Chunked(AbstractKernel):
         second: bool = False,
         causal: bool = False,
     ) -> Tilted:
-        return _by_rows(q, x, log_w, second=second, causal=causal, block=self.block)
+        return by_rows(q, x, log_w, second=second, causal=causal, block=self.block)
 
     def tied(
         self, D: Float[Array, "h d d"], x: Float[Array, "n d"], log_w: Float[Array, " n"], *, quartic: bool = False
@@ -61,7 +61,7 @@ class Chunked(AbstractKernel):
         return _tied(D, x, log_w, quartic, self.block)
 
 
-def _by_rows(
+def by_rows(
     q: Float[Array, "h n d"],
     x: Float[Array, "m d"],
     log_w: Float[Array, " m"],
@@ -100,7 +100,7 @@ def _general(
 ) -> Tilted:
     """Tied heads without use of symmetry: right for every D."""
     q = jnp.einsum("hij,nj->hni", D, x)
-    tilted = _by_rows(q, x, log_w, second=quartic, causal=False, block=block, top=top)
+    tilted = by_rows(q, x, log_w, second=quartic, causal=False, block=block, top=top)
     return with_quartic(tilted, x, log_w) if quartic else tilted
 
 

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 from jaxflow._typing import Scalar
 from jaxflow.attention.base import AbstractKernel
 from jaxflow.attention.chunked import Chunked
-from jaxflow.attention.pairing import AbstractPairing, Affine, check_pairing, queries
+from jaxflow.attention.pairing import AbstractPairing, Affine, check_pairing
 from jaxflow.measures import Cloud, Gaussian
 
 
@@ -40,7 +40,8 @@ class Softmax(AbstractPairing):
         self.kernel = Chunked() if kernel is None else kernel
 
     def means(self, cloud: Cloud) -> Float[Array, "h n d"]:
-        return self.kernel(queries(self, cloud.points), cloud.points, cloud.log_w).mean
+        B = self.scale * jnp.einsum("hki,hkj->hij", self.K, self.Q)
+        return self.kernel.free(B, cloud.points, cloud.log_w).mean
 
     def affine(self, gaussian: Gaussian) -> Affine:
         KL = self.K @ gaussian.factor

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxflow import particles, weights
-from jaxflow.attention import Chunked, Dense
+from jaxflow.attention import Auto, Chunked, Dense
 from jaxflow.errors import InputError
 from jaxflow.experiments.data import explicit_points, gaussian_data
 from jaxflow.experiments.schema import tokens as T
@@ -135,7 +135,7 @@ def attention_flow(table: Any, weights: weights.AbstractSchedule) -> particles.A
         law=table.law,
         direction=table.direction,
         geometry=geometry,
-        kernel=Dense() if table.kernel == "dense" else Chunked(),
+        kernel=Dense() if table.kernel == "dense" else Chunked() if table.kernel == "chunked" else Auto(),
         causal=table.causal,
         normalization=table.normalization,
         kappa=table.kappa,

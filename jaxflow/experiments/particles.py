@@ -1,7 +1,7 @@
 """`kind = "particles"`: clouds of tokens under attention, on one or many independent paths."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxflow.attention import AbstractKernel, Auto, Harmonic
 from jaxflow.errors import InputError
 from jaxflow.experiments import build
 from jaxflow.experiments.job import Job, Progress, Run, State
@@ -22,6 +23,7 @@ from jaxflow.particles import AttentionFlow, balance, order_parameter
 from jaxflow.solve import AbstractObservable, Observe, solve
 from jaxflow.solve.methods import AbstractFixed
 from jaxflow.solve.spread import spread
+from jaxflow.weights import largest_norm
 
 PAIRS_AT_ONCE = 2**22
 """Paths run side by side while together they have no more pairs of tokens and heads than this. On a CPU each runs by
@@ -45,6 +47,14 @@ class Ensemble:
         """The keyword arguments of `solve`."""
         return build.solve_options(self.experiment.solve)
 
+    @property
+    def kernel(self) -> str:
+        """How attention is computed, in words."""
+        (_, n, d), kernel = self.clouds.points.shape, self.flows.kernel
+        if isinstance(kernel, Harmonic):
+            return f"harmonic, degree {kernel.degree_for(d, self.clouds.points.dtype)}"
+        return f"{type(kernel).__name__.lower()}, {n * n * max(1, self.heads):.3g} pairs a velocity"
+
     def describe(self) -> dict[str, str]:
         """For a dry run."""
         paths, n, d = self.clouds.points.shape
@@ -53,7 +63,7 @@ class Ensemble:
             "tokens": f"{n} in dimension {d}",
             "heads": str(self.heads),
             "method": type(self.options["method"]).__name__,
-            "pairs a velocity": f"{n * n * max(1, self.heads) * paths:.3g}",
+            "kernel": self.kernel,
             "balance": "yes" if self.observable is balance else "no: it has no meaning for this flow",
         }
 
@@ -82,12 +92,30 @@ def gather(experiment: Particles, *, folder: Path, precision: str) -> Ensemble:
         build.attention_flow(experiment.flow, build.schedule(experiment.weights, key, dim=dim, precision=precision))
         for key in keys
     ]
+    kernel = _kernel(experiment, flows, clouds[0])
+    flows = [replace(flow, kernel=kernel) for flow in flows]
     flows[0].check(clouds[0])
     heads = flows[0].weights.at(0.0).heads
     fit = 1 if jax.default_backend() == "cpu" else PAIRS_AT_ONCE // (n * n * max(1, heads))
     at_once = int(np.clip(fit, 1, len(keys)))
     noise = jnp.stack([build.stream(key, "noise") for key in keys])
     return Ensemble(experiment, _stack(flows), _stack(clouds), noise, _observable(flows[0], clouds[0]), heads, at_once)
+
+
+def _kernel(experiment: Particles, flows: list[AttentionFlow], cloud: Cloud) -> AbstractKernel:
+    """The one kernel of all paths that `[flow]` asks for."""
+    kernel, table, t1 = flows[0].kernel, experiment.flow, experiment.solve.t1
+    assert t1 is not None
+    if not isinstance(kernel, Auto):
+        return kernel
+    norms = [largest_norm(flow.weights, 0.0, t1) for flow in flows]
+    norm = max((norm for norm in norms if norm is not None), default=0.0)
+    try:
+        if table.kernel == "harmonic":
+            return Harmonic(norm, tolerance=table.kernel_tolerance)
+        return flows[0].chosen(Auto(table.kernel_tolerance), norm, cloud)
+    except InputError as error:
+        raise error.at("flow.kernel") from error
 
 
 def _stack(parts: list[Any]) -> Any:

@@ -17,6 +17,7 @@ With noise, + √(2/κ) P_x ∘ dW (Stratonovich: Brownian motion of the sphere;
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, final
 
 import equinox as eqx
@@ -26,14 +27,14 @@ from jaxtyping import Array, Float
 
 from jaxflow._checks import check_positive, is_concrete
 from jaxflow._typing import PRNGKey, Real
-from jaxflow.attention import AbstractKernel, Chunked, Dense, Tilted, hardmax
+from jaxflow.attention import AbstractKernel, Auto, Chunked, Dense, Harmonic, Tilted, hardmax
 from jaxflow.errors import InputError
 from jaxflow.geometry import AbstractGeometry, Sphere
 from jaxflow.measures import Cloud
 from jaxflow.measures.single import check_single_cloud
 from jaxflow.solve import AbstractFlow, AbstractMethod, Euler
 from jaxflow.solve.methods import AbstractFixed
-from jaxflow.weights import AbstractSchedule, Layer
+from jaxflow.weights import AbstractSchedule, Layer, largest_norm
 from jaxflow.weights.layer import Direction, check_direction, sign_of
 
 Law = Literal["softmax", "unnormalized", "steepest", "hardmax"]
@@ -64,7 +65,8 @@ class AttentionFlow(AbstractFlow):
             discontinuous where a token changes its leader: fixed steps only, of order one there whatever the method.
         direction: for tied heads: "descend" (V = −D) or "ascend" (V = D). Free heads have none.
         geometry: `Sphere()` or `Euclidean()`.
-        kernel: how the sums over pairs are done: `Chunked()` in constant memory, `Dense()` all at once.
+        kernel: how the sums over pairs are done: `Chunked()` in constant memory, `Dense()` all at once,
+            `Harmonic(norm)` on S¹ and S² without pairs, `Auto()` by whichever is faster (all in `attention`).
         causal: token i attends to tokens j ≤ i only.
         relu: the feed-forward part is relu(Ax + b), entry by entry, instead of Ax + b. Gaussians do not stay
             Gaussians then; `gaussian.relu_bound` says how far they stray.
@@ -119,6 +121,13 @@ class AttentionFlow(AbstractFlow):
         check_normalization(self.normalization, self.geometry, self.law, layer)
         if self.kappa is not None:
             check_positive(self.kappa, "kappa", "leave kappa out for tokens without noise")
+        if isinstance(self.kernel, Harmonic) and not self._harmonic:
+            raise InputError(
+                "needs tokens on the sphere that all see each other",
+                where="kernel",
+                got=f"Harmonic with {type(self.geometry).__name__}(), law={self.law}, causal={self.causal}",
+                fix="take Chunked()",
+            )
 
     def check(self, state: Any) -> None:
         check_single_cloud(state)
@@ -131,6 +140,8 @@ class AttentionFlow(AbstractFlow):
                 expected=f"(n, {d})",
             )
         check_on(self.geometry, state.points)
+        if isinstance(self.kernel, Harmonic):
+            self.kernel.degree_for(d, state.points.dtype)
         if self._scaled and is_concrete(state.points) and not bool((state.points != 0).any(-1).all()):
             raise InputError(
                 "holds a token at 0, which has no direction to normalise",
@@ -166,6 +177,30 @@ class AttentionFlow(AbstractFlow):
         """Whether layers see tokens divided by their norms."""
         return self.normalization in ("pre", "peri")
 
+    @property
+    def _harmonic(self) -> bool:
+        """Whether attention is a sum over all tokens of the unit sphere."""
+        spherical = isinstance(self.geometry, Sphere) or self._scaled
+        return spherical and not self.causal and self.law != "hardmax"
+
+    def settle(self, state: Cloud, t0: float, t1: float) -> "AttentionFlow":
+        """With `Auto()` replaced by the kernel it stands for."""
+        if not isinstance(self.kernel, Auto):
+            return self
+        norm = largest_norm(self.weights, t0, t1) if self._harmonic else None
+        return replace(self, kernel=Chunked() if norm is None else self.chosen(self.kernel, norm, state))
+
+    def chosen(self, auto: Auto, norm: float, state: Cloud) -> AbstractKernel:
+        """What `auto` takes for these tokens, for heads with ‖B_h‖ ≤ norm."""
+        layer, (n, d) = self.weights.at(0.0), state.points.shape
+        return auto.choose(norm, n=n, dim=d, heads=layer.heads, dtype=state.points.dtype, tied=layer.tied)
+
+    def facts(self, state: Cloud) -> dict[str, Any]:
+        degree = 0
+        if isinstance(self.kernel, Harmonic):
+            degree = self.kernel.degree_for(state.points.shape[1], state.points.dtype)
+        return {"harmonic_degree": jnp.asarray(degree)}
+
     def split(self, state: Cloud) -> tuple[Array, Any]:
         return state.points, state.log_weights
 
@@ -191,11 +226,11 @@ class AttentionFlow(AbstractFlow):
         x = self.inputs(state.points)
         if layer.tied and not self.causal and self.law != "hardmax":
             return self.kernel.tied(layer.B, x, state.log_w, quartic=self.second)
-        q = jnp.einsum("hij,nj->hni", layer.B, x)
         if self.law == "hardmax":
+            q = jnp.einsum("hij,nj->hni", layer.B, x)
             block = x.shape[0] if isinstance(self.kernel, Dense) else getattr(self.kernel, "block", None)
             return hardmax(q, x, state.log_w, causal=self.causal, block=block)
-        return self.kernel(q, x, state.log_w, second=self.second, causal=self.causal)
+        return self.kernel.free(layer.B, x, state.log_w, second=self.second, causal=self.causal)
 
     def velocity(self, state: Cloud, layer: Layer, tilted: Tilted | None) -> Float[Array, "n d"]:
         """ẋ_i by the law, from the tilted cloud."""

@@ -34,6 +34,14 @@ class AbstractFlow(eqx.Module):
     def check(self, state: Any) -> None:
         """Raise InputError unless this flow can start from this state."""
 
+    def settle(self, state: Any, t0: float, t1: float) -> "AbstractFlow":
+        """This flow with everything chosen that was left open until a run is known; for most flows the flow itself."""
+        return self
+
+    def facts(self, state: Any) -> dict[str, Any]:
+        """What a settled flow adds to `Solution.stats`."""
+        return {}
+
     @abc.abstractmethod
     def split(self, state: Any) -> tuple[PyTree, PyTree]:
         """The moving part y of a state and the resting part."""

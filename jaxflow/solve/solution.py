@@ -55,7 +55,8 @@ class Solution(eqx.Module):
         status: a `Status`.
         t_end: t1; or the blow-up time; or the time of the last finite state.
         final: the last state reached, which is that of t1 when status is done.
-        stats: numbers of steps taken and rejected.
+        stats: numbers of steps taken and rejected; for tokens under attention `harmonic_degree`, the degree of
+            `attention.Harmonic`, 0 for direct sums.
     """
 
     ts: Float[Array, " t"]

@@ -77,7 +77,7 @@ def solve(
     _check_options(method, flow, jax.tree.leaves(state)[0].dtype, longest=max(abs(t0), abs(t1)), given=given)
     check_times(t0, t1, dt=dt, save_every=save_every, save_at=save_at, edges=edges)
     observable = _observable(observe)
-    flow = observable.prepare(flow, state)
+    flow = observable.prepare(flow, state).settle(state, t0, t1)
 
     dtype = jax.tree.leaves(flow.split(state)[0])[0].dtype
     wanted = np.array([t0, t1]) if save_at is None else np.asarray(save_at, float)
@@ -121,7 +121,7 @@ def solve(
         status=end.status,
         t_end=end.t_end,
         final=jax.tree.map(lambda x: x[-1], saved.state),
-        stats=end.stats,
+        stats={**end.stats, **flow.facts(state)},
     )
 
 

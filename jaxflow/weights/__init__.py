@@ -4,6 +4,7 @@ from jaxflow.weights.diffusion import Diffusion as Diffusion
 from jaxflow.weights.fourier import Fourier as Fourier
 from jaxflow.weights.layer import Layer as Layer
 from jaxflow.weights.layer import make_layer as make_layer
+from jaxflow.weights.norms import largest_norm as largest_norm
 from jaxflow.weights.oscillating import Oscillating as Oscillating
 from jaxflow.weights.ou import OrnsteinUhlenbeck as OrnsteinUhlenbeck
 from jaxflow.weights.ou import random_heads as random_heads

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import oracles
 import pytest
+from scipy.sparse.csgraph import connected_components
 from scipy.special import ive
 
 from jaxflow.errors import InputError
@@ -118,3 +119,12 @@ def test_clusters_are_counted_by_chains():
     assert count_clusters(chain, radius=0.09) == 12
     assert count_clusters(np.zeros((5, 3))) == 1
     assert count_clusters(oracles.unit_rows(1, 3)) == 1
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_clusters_are_the_components_of_all_pairs_within_the_radius(d):
+    rng = np.random.default_rng(d)
+    for _ in range(50):
+        x = rng.choice([0.1, 0.3, 1.0]) * rng.normal(size=(rng.integers(1, 120), d))
+        near = np.linalg.norm(x[:, None] - x[None], axis=-1) <= 0.1
+        assert count_clusters(x) == connected_components(near, directed=False)[0]

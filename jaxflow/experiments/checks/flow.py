@@ -27,8 +27,10 @@ def check_flow(flow: Flow, weights: Weights) -> None:
             expected="softmax, unnormalized or hardmax, or tied heads `D`",
         )
     _check_normalization(flow, weights)
+    if flow.kernel in ("dense", "chunked"):
+        refuse_given(flow, ("kernel_tolerance",), "flow", f"the kernel {flow.kernel} is exact")
     if attention == "none":
-        unused = {"law": "softmax", "causal": False, "kernel": "auto"}
+        unused = {"law": "softmax", "causal": False, "kernel": "auto", "kernel_tolerance": None}
         for key, default in unused.items():
             if getattr(flow, key) != default:
                 raise InputError(

@@ -16,7 +16,8 @@ class Flow(Table, frozen=True, kw_only=True):
     normalization: Literal["post", "pre", "peri"] | None = None
     kappa: Positive | None = None
     causal: bool = False
-    kernel: Literal["auto", "dense", "chunked"] = "auto"
+    kernel: Literal["auto", "dense", "chunked", "harmonic"] = "auto"
+    kernel_tolerance: Positive | None = None
 
 
 class MomentFlow(Table, frozen=True, kw_only=True):
