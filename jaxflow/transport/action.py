@@ -44,26 +44,17 @@ def path_action(layer: Layer, path: Float[Array, "t n d"], log_w: Float[Array, "
 
 
 def great_circles(
-    x: Float[np.ndarray, "n d"],
-    y: Float[np.ndarray, "n d"],
-    side: Float[np.ndarray, "n d"],
-    *,
-    steps: int,
-    around: bool,
+    x: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n d"], side: Float[np.ndarray, "n d"], *, steps: int
 ) -> tuple[Float[np.ndarray, "t n d"], bool]:
-    """The great circles from x_i to y_i at equispaced times, and whether some are antipodal.
-
-    Args:
-        side: where a pair that is antipodal (or, going around, coincides) leaves: any vector, made tangent.
-        around: the other way, of length 2π − θ.
-    """
+    """The great circles from x_i to y_i at equispaced times, and whether some pair is antipodal: then its geodesic is
+    not unique, and the one taken leaves towards side_i (any vector that is not parallel to x_i)."""
     cosine = np.sum(x * y, axis=1, keepdims=True)
     tangent = y - cosine * x
     sine = np.linalg.norm(tangent, axis=1, keepdims=True)
     vague = sine < 1e-8
     tangent = np.where(vague, side - np.sum(side * x, axis=1, keepdims=True) * x, tangent)
     tangent = tangent / np.linalg.norm(tangent, axis=1, keepdims=True)
-    angle = np.arctan2(sine, cosine) - (2 * np.pi if around else 0.0)
+    angle = np.arctan2(sine, cosine)
     s = np.linspace(0, 1, steps + 1)[:, None, None]
     path = np.cos(s * angle) * x + np.sin(s * angle) * tangent
     path[-1] = y

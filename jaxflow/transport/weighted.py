@@ -13,21 +13,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from jaxflow._checks import check_same_dtype
 from jaxflow._typing import Count, PRNGKey, Scalar
 from jaxflow.errors import InputError
 from jaxflow.geometry import Sphere
 from jaxflow.measures import Cloud
-from jaxflow.transport.action import great_circles, path_action, smooth_moves
 from jaxflow.transport.exact import optimal_plan
-from jaxflow.transport.minimise import Ended, Found, minimise
+from jaxflow.transport.paths import Problem, search_path, unit
 from jaxflow.weights import Layer, make_layer
-
-FIRST_PUSH = 0.2
-"""Size of the random start around a symmetric path, in lengths of the path: large enough to leave a saddle point in few
-steps, small enough to stay on its slopes."""
 
 LEAST_MASS = 1e-12
 """Entries of a transport plan below this are rounding of the linear program."""
@@ -83,9 +78,8 @@ def weighted_distance(
     """W_{m,2}(start, target; heads) on the sphere. Host only: for measuring, not for differentiating.
 
     Minimises A = Σ_k Δs Σ_i w_i b̂_{μ_{k+½}}(x_i^{k+½}) d(x_i^k, x_i^{k+1})²/Δs² over paths of particles, by Newton's
-    method in a trust region, from geodesics between the pairs of the optimal plan of W₂ (and with some of them the
-    other way around the sphere, if that is cheaper) with a random push, first with one particle per pair, then with
-    2, 4, …, `split`.
+    method in a trust region, from geodesics between the pairs of the optimal plan of W₂ with a random push, first with
+    one particle per pair, then with 2, 4, …, `split`.
 
     Args:
         start, target: clouds of any sizes and weights, of unit vectors, (n, d) and (m, d).
@@ -106,9 +100,9 @@ def weighted_distance(
             another dimension; an odd number of steps, or below 4; split that is no power of two.
 
     Domain: every path is an upper bound up to O(K⁻²), so that what can go wrong is a value too high: the matching of
-    start and target is that of W₂, only some windings are tried, and descent finds local minima. The problem is not
-    convex where b̂ falls as mass spreads (D > 0): refine `split` until `error` is small, and try other keys. A change of
-    √A ∝ 1/split from level to level is common there.
+    start and target is that of W₂ (mass in the way takes part in a relay, although going around it may cost less), and
+    descent finds local minima. The problem is not convex where b̂ falls as mass spreads (D > 0): refine `split` until
+    `error` is small, and try other keys. There the value commonly falls like const + 1/split.
 
     Cost: O(K h (n·split)² d) for the action; some ten Newton steps a level, each up to 100 times that. Two programs per
     shape, some seconds each to compile.
@@ -123,16 +117,16 @@ def weighted_distance(
     dtype = start.points.dtype
     w2 = jnp.asarray(np.sqrt(w2_squared), dtype)
     R = float(np.linalg.norm(np.asarray(layer.B), 2, axis=(-2, -1)).max())
-    problem = _Problem(
+    problem = Problem(
         layer=layer,
-        x=jnp.asarray(_unit(np.asarray(start.points)[rows]), dtype),
-        y=jnp.asarray(_unit(np.asarray(target.points)[columns]), dtype),
+        x=jnp.asarray(unit(np.asarray(start.points)[rows]), dtype),
+        y=jnp.asarray(unit(np.asarray(target.points)[columns]), dtype),
         log_w=jnp.asarray(np.log(mass / mass.sum()), dtype),
         length=w2,
         tolerance=jnp.asarray(tolerance, dtype),
         max_iterations=jnp.asarray(max_iterations),
     )
-    search = _search(problem, steps, split, jax.random.key(0) if key is None else key)
+    search = search_path(problem, steps, split, jax.random.key(0) if key is None else key)
     finest, before, coarser = search.actions[-1], search.actions[-2], search.actions[-3:-1]
     extrapolated = finest + (finest - before) / 3
     left = jnp.abs(finest - before) / 3 + jnp.abs(coarser[-1] - coarser[0])
@@ -151,139 +145,6 @@ def weighted_distance(
         status=search.status,
         antipodal=search.antipodal,
     )
-
-
-class _Problem(eqx.Module):
-    """Particles from x to y, of masses e^{log_w}, in multiples of the length of their geodesics."""
-
-    layer: Layer
-    x: Float[Array, "n d"]
-    y: Float[Array, "n d"]
-    log_w: Float[Array, " n"]
-    length: Scalar
-    tolerance: Scalar
-    max_iterations: Count
-
-    def action(self, between: Float[Array, "k n d"]) -> Scalar:
-        return path_action(self.layer, jnp.concatenate([self.x[None], between, self.y[None]]), self.log_w)
-
-    def move(self, between: Float[Array, "k n d"], z: Float[Array, "k n d"], each: Array) -> Float[Array, "k n d"]:
-        """The path displaced by z, so that Σ_i w_i ∫|x_i'|² changes by |z|² squared lengths; `each` is how many
-        particles move as one."""
-        S = jnp.asarray(smooth_moves(between.shape[0] + 1), z.dtype)
-        scale = self.length / jnp.sqrt(each * jnp.exp(self.log_w))
-        u = scale[None, :, None] * jnp.einsum("km,mnd->knd", S, z)
-        return Sphere().retract(between + Sphere().project(between, u))
-
-
-class _Search(eqx.Module):
-    """What a search over all levels found."""
-
-    path: Float[Array, "t n d"]
-    actions: Float[Array, " levels"]
-    optimality: Scalar
-    iterations: Count
-    status: Any
-    antipodal: bool
-
-
-def _search(problem: _Problem, steps: int, split: int, key: PRNGKey) -> _Search:
-    """One particle per pair both ways around; then 2, 4, …; then twice the steps."""
-    rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
-    x, y, w = (np.asarray(part) for part in (problem.x, problem.y, jnp.exp(problem.log_w)))
-    n, d = x.shape
-    dtype = x.dtype
-    # Particles of one pair must leave together as long as they are one.
-    side = np.repeat(rng.normal(size=(n // split, d)), split, axis=0)
-    straight, antipodal = great_circles(x, y, side, steps=steps // 2, around=False)
-    straight = straight.astype(dtype)
-    reference = _action(problem.layer, straight, problem.log_w)
-    if float(problem.length) == 0:
-        still = jnp.asarray(np.repeat(x[None], steps + 1, axis=0))
-        levels = jnp.zeros(split.bit_length() + 1, dtype)
-        return _Search(still, levels, jnp.zeros_like(reference), jnp.asarray(0), Ended.optimal, False)
-    best, least = straight[1:-1], float(reference)
-    actions, iterations = [], 0
-    for level in range(split.bit_length()):
-        together = split >> level
-        slots = np.arange(n) - np.arange(n) % together
-        push = np.zeros_like(best)
-        slowest = push[:3]
-        slowest[:] = FIRST_PUSH * np.sqrt(w)[None, :, None] * rng.normal(size=slowest.shape)
-        for begin in [best] if level else _windings(problem, straight, side, split):
-            found = _relax(problem, begin, push, slots, np.asarray(together, dtype), reference)
-            iterations += int(found.iterations)
-            if float(found.value) < least:
-                best, least = np.asarray(found.x), float(found.value)
-        actions.append(least)
-    finer = _halved(np.concatenate([x[None], best, y[None]]))[1:-1]
-    found = _relax(problem, finer, np.zeros_like(finer), np.arange(n), np.ones((), dtype), reference)
-    return _Search(
-        path=jnp.concatenate([problem.x[None], found.x, problem.y[None]]),
-        actions=jnp.asarray([*actions, float(found.value)], dtype),
-        optimality=found.optimality,
-        iterations=jnp.asarray(iterations) + found.iterations,
-        status=found.status,
-        antipodal=antipodal,
-    )
-
-
-def _windings(problem: _Problem, straight: np.ndarray, side: np.ndarray, split: int) -> list[np.ndarray]:
-    """Where descent begins: the geodesics; and, if that lowers the action, some pairs the other way around the sphere,
-    because mass that lies on their way can make it dear."""
-    x, y = straight[0], straight[-1]
-    around = great_circles(x, y, side, steps=len(straight) - 1, around=True)[0].astype(straight.dtype)
-    chosen, least = straight, float(_action(problem.layer, straight, problem.log_w))
-    for pair in range(0, len(x), split):
-        trial = chosen.copy()
-        trial[:, pair : pair + split] = around[:, pair : pair + split]
-        action = float(_action(problem.layer, trial, problem.log_w))
-        if action < least * (1 - 1e-9):
-            chosen, least = trial, action
-    return [straight[1:-1]] if chosen is straight else [straight[1:-1], chosen[1:-1]]
-
-
-def _action(layer: Layer, path: np.ndarray, log_w: Array) -> Scalar:
-    return _compiled_action(layer, jnp.asarray(path), log_w)
-
-
-_compiled_action = eqx.filter_jit(path_action)
-
-
-def _unit(x: np.ndarray) -> np.ndarray:
-    return x / np.linalg.norm(x, axis=-1, keepdims=True)
-
-
-def _halved(path: np.ndarray) -> np.ndarray:
-    """With the midpoints of all steps."""
-    finer = np.empty((2 * len(path) - 1, *path.shape[1:]), path.dtype)
-    finer[::2], finer[1::2] = path, _unit(path[:-1] + path[1:])
-    return finer
-
-
-@eqx.filter_jit
-def _relax(
-    problem: _Problem,
-    start: Float[np.ndarray, "k n d"],
-    push: Float[np.ndarray, "k n d"],
-    slots: Int[np.ndarray, " n"],
-    together: Float[np.ndarray, ""],
-    reference: Scalar,
-) -> Found:
-    """The minimum of A that a pushed start leads to, particle i moving as particle slots[i] does; its value is A, and
-    its optimality that of A/A₀."""
-
-    def move(between: Array, z: Array) -> Array:
-        return problem.move(between, z, jnp.asarray(together))
-
-    found = minimise(
-        lambda between: problem.action(between[:, slots]) / reference,
-        move,
-        move(jnp.asarray(start), jnp.asarray(push)),
-        tolerance=problem.tolerance,
-        max_iterations=problem.max_iterations,
-    )
-    return found._replace(x=found.x[:, slots], value=found.value * reference)
 
 
 def _layer(heads: Any, start: Cloud) -> Layer:
