@@ -73,6 +73,15 @@ def test_the_smallest_eigenvalue_is_a_minimum_on_the_sphere():
     np.testing.assert_allclose(jnp.linalg.norm(found.x), 1, rtol=1e-15)
 
 
+def test_a_quadratic_takes_few_steps_because_conjugate_gradients_are_conjugate():
+    """Eight eigenvalues from 1 to 1000: the forcing terms 0.1, then |g|, leave four steps of Newton's method."""
+    a = jnp.geomspace(1.0, 1000.0, 8)
+    start = jnp.asarray(oracles.general(8, seed=4))
+    found = minimise(lambda x: x @ (a * x) / 2, flat, start, tolerance=1e-9, max_iterations=50, radius=100.0)
+    np.testing.assert_allclose(found.x, 0, atol=1e-9)
+    assert int(found.iterations) <= 8
+
+
 def test_a_value_that_cannot_be_resolved_ends_stalled():
     """|x| has no gradient that vanishes: the radius shrinks to nothing."""
     found = minimise(lambda x: jnp.sum(jnp.abs(x)), flat, jnp.asarray([0.3]), tolerance=1e-10, max_iterations=500)
