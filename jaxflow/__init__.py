@@ -18,7 +18,7 @@ Rooms, from the ground up (imports only point down this list):
     attention                    the primitive (log m, a): Dense, Chunked; rules: Softmax, L2, Sinkhorn
     solve                        methods, Solution, Status, observables
     particles, gaussian          velocity laws, energy, balance; moments, closed forms
-    transport                    Wasserstein distances
+    transport                    Wasserstein distances, weighted by the mobility too, and minimising movements (JKO)
     control                      reachability, constructions, fitting
     scenarios                    exact answers that `jaxflow verify` recomputes
     io, viz, experiments, cli    run directories, figures, configs, the command line

@@ -51,8 +51,9 @@ ROOMS = {
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},
     "transport": {
-        "energy_distance", "sinkhorn_divergence", "sliced_wasserstein", "sliced_wasserstein_squared",
-        "wasserstein_clouds", "wasserstein_gaussian", "wasserstein_squared",
+        "Ended", "MinimisingMovement", "WeightedDistance", "energy_distance", "jko", "name_of", "sinkhorn_divergence",
+        "sliced_wasserstein", "sliced_wasserstein_squared", "wasserstein_clouds", "wasserstein_gaussian",
+        "wasserstein_squared", "weighted_distance",
     },
     "weights": {
         "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Fourier", "Function", "Layer",

@@ -18,6 +18,7 @@ from jaxflow.weights import Constant, Oscillating
 
 from jaxflow.control import steer_tokens
 from jaxflow.solve import Tsit5
+from jaxflow.transport import jko
 
 cloud = Cloud(jnp.eye(3))
 tied = Constant(D=np.eye(3))
@@ -42,6 +43,10 @@ mistakes = [
     (lambda: steer_tokens(cloud, cloud, method="gauss-newton"), ("method", "gauss-newton", "adam, lbfgs")),
     (lambda: steer_tokens(cloud, cloud, law="hardmax"), ("law", "hardmax", "softmax, unnormalized")),
     (lambda: steer_tokens(cloud, cloud, integrator=Tsit5()), ("integrator", "Tsit5", "fixed steps")),
+    (
+        lambda: jko(cloud, tied, tau=0.1, t1=1.0, mobility="explicit"),
+        ("mobility", "explicit", '"frozen" or "implicit"'),
+    ),
     (lambda: steer_tokens(cloud, "cloud"), ("target", "str", "sequence of Clouds")),
 ]
 for mistake, parts in mistakes:

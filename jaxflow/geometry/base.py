@@ -32,6 +32,11 @@ class AbstractGeometry(eqx.Module):
         """Geodesic distance."""
 
     @abc.abstractmethod
+    def squared_distance(self, x: Float[Array, "*b d"], y: Float[Array, "*b d"]) -> Float[Array, "*b"]:
+        """Its square, smooth where points coincide: with the right second derivative there, which the square of
+        `distance` does not have."""
+
+    @abc.abstractmethod
     def transport(
         self, x: Float[Array, "*b d"], y: Float[Array, "*b d"], u: Float[Array, "*b d"]
     ) -> Float[Array, "*b d"]:

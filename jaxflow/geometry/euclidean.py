@@ -3,6 +3,7 @@
 from typing import final
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxflow._typing import PRNGKey
@@ -28,6 +29,9 @@ class Euclidean(AbstractGeometry):
 
     def distance(self, x: Float[Array, "*b d"], y: Float[Array, "*b d"]) -> Float[Array, "*b"]:
         return safe_norm(y - x)
+
+    def squared_distance(self, x: Float[Array, "*b d"], y: Float[Array, "*b d"]) -> Float[Array, "*b"]:
+        return jnp.sum((y - x) ** 2, axis=-1)
 
     def transport(
         self, x: Float[Array, "*b d"], y: Float[Array, "*b d"], u: Float[Array, "*b d"]

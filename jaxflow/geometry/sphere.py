@@ -1,5 +1,6 @@
 """The unit sphere S^{d−1}: P_x u = u − ⟨u,x⟩ x/|x|², retraction x/|x|, geodesics are great circles."""
 
+import math
 from typing import final
 
 import jax
@@ -18,6 +19,18 @@ def _dot(x: Array, y: Array) -> Array:
 def _sinc(r: Array) -> Array:
     """sin(r)/r, smooth at 0."""
     return jnp.sinc(r / jnp.pi)
+
+
+# 2 c^k/(k² binom(2k, k)), k = 1..18: the tail is below rounding for c ≤ ½.
+_ANGLE = [2 / (k * k * math.comb(2 * k, k)) for k in range(1, 19)]
+
+
+def _squared_angle(c: Array) -> Array:
+    """4 arcsin²(√c/2) for c ≤ ½, by Horner's rule."""
+    total = jnp.zeros_like(c)
+    for a in reversed(_ANGLE):
+        total = c * (a + total)
+    return total
 
 
 @final
@@ -49,6 +62,14 @@ class Sphere(AbstractGeometry):
     def distance(self, x: Float[Array, "*b d"], y: Float[Array, "*b d"]) -> Float[Array, "*b"]:
         """The angle, as 2 arctan(|x−y|/|x+y|): accurate for near and for antipodal points, where arccos is not."""
         return 2 * jnp.arctan2(safe_norm(x - y), safe_norm(x + y))
+
+    def squared_distance(self, x: Float[Array, "*b d"], y: Float[Array, "*b d"]) -> Float[Array, "*b"]:
+        """With the chord c = |x−y|²: θ² = 4 arcsin²(√c/2) = c + c²/12 + c³/90 + …, a power series in c. Not smooth
+        between antipodal points."""
+        c = jnp.sum((x - y) ** 2, axis=-1)
+        near = c < 0.5
+        series = _squared_angle(jnp.where(near, c, 0.0))
+        return jnp.where(near, series, self.distance(x, jnp.where(near[..., None], -x, y)) ** 2)
 
     def transport(
         self, x: Float[Array, "*b d"], y: Float[Array, "*b d"], u: Float[Array, "*b d"]

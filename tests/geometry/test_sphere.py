@@ -72,6 +72,30 @@ def test_nothing_is_nan_at_coincident_and_antipodal_points():
     assert bool(jnp.isfinite(jax.grad(lambda u: jnp.sum(S.exp(x, u)))(0 * x)).all())
 
 
+@pytest.mark.parametrize("angle", [1e-9, 0.1, 0.722, 0.723, 0.724, 2.0, 3.0])
+def test_the_squared_distance_and_its_derivatives(angle):
+    """θ² on both sides of the switch at |x − y|² = ½, θ = 0.7227."""
+    x = jnp.asarray([1.0, 0.0, 0.0])
+
+    def square(t):
+        return S.squared_distance(x, jnp.stack([jnp.cos(t), jnp.sin(t), jnp.zeros_like(t)]))
+
+    found = [float(f(angle)) for f in (square, jax.grad(square), jax.grad(jax.grad(square)))]
+    np.testing.assert_allclose(found, [angle**2, 2 * angle, 2.0], rtol=2e-11)
+
+
+def test_squared_distances_are_smooth_at_coincidence():
+    """The second derivative is twice the projector."""
+    for geometry in (S, Euclidean()):
+
+        def square(y, geometry=geometry):
+            return geometry.squared_distance(X[0], geometry.retract(y))
+
+        P = geometry.project(jnp.tile(X[:1], (4, 1)), jnp.eye(4))
+        np.testing.assert_allclose(jax.jit(jax.hessian(square))(X[0]), 2 * P, atol=1e-13)
+        np.testing.assert_allclose(geometry.squared_distance(X, Y), geometry.distance(X, Y) ** 2, rtol=1e-14)
+
+
 def test_transport_is_an_isometry_that_keeps_what_the_geodesic_does_not_turn():
     u = S.project(X, U)
     v = S.transport(X, Y, u)

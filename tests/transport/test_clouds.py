@@ -23,6 +23,7 @@ from jaxflow.transport import (
     wasserstein_clouds,
     wasserstein_squared,
 )
+from jaxflow.transport.assignment import assign
 from jaxflow.transport.sliced import _lines
 
 SHIFT = np.array([1.0, -2.0, 0.5])
@@ -247,6 +248,21 @@ def test_the_linear_program_agrees_with_the_assignment_at_200_points():
     expected = np.sqrt(cost[linear_sum_assignment(cost)].mean())
     np.testing.assert_allclose(wasserstein_clouds(x, y), expected, rtol=1e-14)
     np.testing.assert_allclose(wasserstein_clouds(tilted, y), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["space", "sorted line", "coincident"])
+def test_assignment_from_the_potentials_of_a_sample_is_exact(kind):
+    """600 points, two levels of samples; sorted or equal points make a sample that represents nothing."""
+    x, y = oracles.general(600, 3, seed=1), oracles.general(600, 3, seed=2) + 0.5
+    if kind == "sorted line":
+        x, y = (np.sort(z[:, :1], axis=0) for z in (x, y))
+    elif kind == "coincident":
+        x, y = np.repeat(x[:2], 300, axis=0), np.repeat(y[:3], 200, axis=0)
+    cost = cdist(x, y, "sqeuclidean")
+    columns = assign(cost)
+    assert sorted(columns) == list(range(600))
+    expected = cost[linear_sum_assignment(cost)].sum()
+    np.testing.assert_allclose(cost[np.arange(600), columns].sum(), expected, rtol=1e-12)
 
 
 def test_exact_w2_is_at_least_the_distance_of_means_and_scipys_w1():
