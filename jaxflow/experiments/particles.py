@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxflow.attention import AbstractKernel, Auto, Harmonic
+from jaxflow.attention import AbstractKernel, Auto, Chunked, Harmonic
 from jaxflow.errors import InputError
 from jaxflow.experiments import build
 from jaxflow.experiments.job import Job, Progress, Run, State
@@ -92,8 +92,11 @@ def gather(experiment: Particles, *, folder: Path, precision: str) -> Ensemble:
         build.attention_flow(experiment.flow, build.schedule(experiment.weights, key, dim=dim, precision=precision))
         for key in keys
     ]
-    kernel = _kernel(experiment, flows, clouds[0])
-    flows = [replace(flow, kernel=kernel) for flow in flows]
+    try:
+        kernel = _kernel(experiment, flows, clouds[0])
+        flows = [replace(flow, kernel=kernel) for flow in flows]
+    except InputError as error:
+        raise InputError(error.what, where="flow.kernel", got=error.got, fix='take "auto" or "chunked"') from error
     flows[0].check(clouds[0])
     heads = flows[0].weights.at(0.0).heads
     fit = 1 if jax.default_backend() == "cpu" else PAIRS_AT_ONCE // (n * n * max(1, heads))
@@ -110,12 +113,13 @@ def _kernel(experiment: Particles, flows: list[AttentionFlow], cloud: Cloud) -> 
         return kernel
     norms = [largest_norm(flow.weights, 0.0, t1) for flow in flows]
     norm = max((norm for norm in norms if norm is not None), default=0.0)
-    try:
-        if table.kernel == "harmonic":
-            return Harmonic(norm, tolerance=table.kernel_tolerance)
-        return flows[0].chosen(Auto(table.kernel_tolerance), norm, cloud)
-    except InputError as error:
-        raise error.at("flow.kernel") from error
+    if table.kernel == "harmonic":
+        harmonic = Harmonic(norm, tolerance=table.kernel_tolerance)
+        harmonic.degree_for(cloud.points.shape[1], cloud.points.dtype)
+        return harmonic
+    # What `settle` would take, but one kernel for all paths.
+    auto = Auto(table.kernel_tolerance)
+    return flows[0].chosen(auto, norm, cloud) if flows[0].sees_all else Chunked()
 
 
 def _stack(parts: list[Any]) -> Any:
@@ -168,7 +172,7 @@ class AdaptiveJob:
         if self.ensemble.observable is balance:
             shape = Balance(*[jnp.zeros(0)] * len(fields(Balance)))
             report = from_arrays("report", shape, state)
-        return summarise(self.ensemble.experiment, state, report)
+        return summarise(self.ensemble.experiment, state, report, kernel=self.ensemble.kernel)
 
 
 def orders(final: Any, clouds: Cloud) -> Any:

@@ -103,7 +103,7 @@ class SteppedJob:
             "t_end": carry.t_end,
             "steps": carry.steps,
         }
-        return summarise(e.experiment, {name: np.asarray(x) for name, x in found.items()}, report)
+        return summarise(e.experiment, {name: np.asarray(x) for name, x in found.items()}, report, kernel=e.kernel)
 
 
 @eqx.filter_jit

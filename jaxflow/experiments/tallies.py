@@ -23,12 +23,13 @@ def each_outcome(status: Any) -> np.ndarray:
     return np.array([values.index(int(v)) for v in np.atleast_1d(np.asarray(status._value))])
 
 
-def summarise(experiment: Particles, state: State, report: Balance | None) -> Run:
+def summarise(experiment: Particles, state: State, report: Balance | None, *, kernel: str) -> Run:
     """The Run of finished paths.
 
     Args:
         state: `ts` (t,), `points` (t, n, d) of the first path, `final_points` (p, n, d); `outcome`, `t_end`,
             `steps` and `order` (p,).
+        kernel: how attention was computed, in words.
         report: the balance with fields (p, t), or None where it has no meaning; its keys are null then.
     """
     outcome = OUTCOMES[int(np.max(state["outcome"]))]
@@ -64,6 +65,7 @@ def summarise(experiment: Particles, state: State, report: Balance | None) -> Ru
     tally.add("order", state["order"])
     summary["paths"] = experiment.paths
     summary["steps"] = int(np.max(state["steps"]))
+    summary["kernel"] = kernel
     if outcome in ADVICE:
         summary["advice"] = ADVICE[outcome]
     return Run(summary, arrays)

@@ -121,7 +121,7 @@ class AttentionFlow(AbstractFlow):
         check_normalization(self.normalization, self.geometry, self.law, layer)
         if self.kappa is not None:
             check_positive(self.kappa, "kappa", "leave kappa out for tokens without noise")
-        if isinstance(self.kernel, Harmonic) and not self._harmonic:
+        if isinstance(self.kernel, Harmonic) and not self.sees_all:
             raise InputError(
                 "needs tokens on the sphere that all see each other",
                 where="kernel",
@@ -178,7 +178,7 @@ class AttentionFlow(AbstractFlow):
         return self.normalization in ("pre", "peri")
 
     @property
-    def _harmonic(self) -> bool:
+    def sees_all(self) -> bool:
         """Whether attention is a sum over all tokens of the unit sphere."""
         spherical = isinstance(self.geometry, Sphere) or self._scaled
         return spherical and not self.causal and self.law != "hardmax"
@@ -187,7 +187,7 @@ class AttentionFlow(AbstractFlow):
         """With `Auto()` replaced by the kernel it stands for."""
         if not isinstance(self.kernel, Auto):
             return self
-        norm = largest_norm(self.weights, t0, t1) if self._harmonic else None
+        norm = largest_norm(self.weights, t0, t1) if self.sees_all else None
         return replace(self, kernel=Chunked() if norm is None else self.chosen(self.kernel, norm, state))
 
     def chosen(self, auto: Auto, norm: float, state: Cloud) -> AbstractKernel:

@@ -21,7 +21,8 @@ class Status(eqx.Enumeration):
 
 ADVICE = {
     "max_steps": "raise max_steps, loosen rtol, or take Kvaerno5() if the layer is stiff",
-    "nonfinite": "shorten the step dt, lower the norms of the weights, or use an adaptive method",
+    "nonfinite": "shorten the step dt, lower the norms of the weights, or use an adaptive method; a"
+    " Harmonic kernel gives NaN where its error exceeds the tolerance: take Auto() or Chunked()",
 }
 
 

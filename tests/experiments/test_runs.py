@@ -103,6 +103,35 @@ dt = 0.1
     assert summary["max_norm_error"] is None
 
 
+def test_a_million_tokens_in_small_close_their_balance_without_pairs(tmp_path):
+    small = ["tokens.n=300", "solve.t1=0.02", "solve.save_every=1"]
+    harmonic = run("particles/million.toml", tmp_path / "grid", small)[1]
+    direct = run("particles/million.toml", tmp_path / "pairs", [*small, "flow.kernel=chunked"])[1]
+    assert harmonic["kernel"].startswith("harmonic, degree ")
+    assert direct["kernel"] == "chunked, 7.2e+05 pairs a velocity"
+    assert harmonic["max_norm_error"] < 1e-14
+    for key in ("energy_initial", "energy_final", "rate_integral", "slope_integral"):
+        np.testing.assert_allclose(harmonic[key], direct[key], rtol=1e-8)
+    assert abs(harmonic["balance_residual"]) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["flow.causal=true"], ["flow.kernel", "all see each other", "chunked"]),
+        (["flow.law=hardmax"], ["flow.kernel", "all see each other"]),
+        (["flow.kernel_tolerance=1e-16"], ["flow.kernel", "below what float64 allows"]),
+        (["flow.kernel=chunked", "flow.kernel_tolerance=1e-6"], ["flow.kernel_tolerance", "exact"]),
+    ],
+)
+def test_what_a_grid_of_the_sphere_cannot_do_is_refused_before_anything_is_written(overrides, words, tmp_path):
+    with pytest.raises(InputError) as raised:
+        run("particles/million.toml", tmp_path / "run", ["tokens.n=20", *overrides])
+    for word in words:
+        assert word in str(raised.value)
+    assert not (tmp_path / "run").exists()
+
+
 OPTIONS = {
     "hardmax": ({"law": "hardmax"}, None),
     "pre": ({"normalization": "pre", "geometry": "euclidean"}, None),
