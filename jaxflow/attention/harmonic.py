@@ -22,12 +22,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxflow._checks import check_positive, is_concrete
+from jaxflow._checks import check_positive
 from jaxflow.attention.base import AbstractKernel, Tilted
 from jaxflow.attention.blocks import by_blocks
 from jaxflow.attention.harmonics import LARGEST_DEGREE, Harmonics, harmonics
 from jaxflow.errors import InputError
 from jaxflow.geometry import Sphere
+from jaxflow.geometry.check import check_on
 
 
 def log_tail(r: Float[Array, "*s"], L: int, dim: int) -> Float[Array, "*s"]:
@@ -187,8 +188,8 @@ class Harmonic(AbstractKernel):
         return self.tolerance or (1e-8 if np.dtype(dtype) == np.float64 else 1e-3)
 
     def _tilt(self, B: Array, x: Array, log_w: Array, at: Array, *, second: bool, quartic: bool) -> Tilted:
-        _check_unit(x)
-        _check_unit(at)
+        check_on(Sphere(), x, "x")
+        check_on(Sphere(), at, "at")
         # The stages of a Runge–Kutta step leave the sphere a little, and polynomials do not know what to do there.
         x, at = Sphere().retract(x), Sphere().retract(at)
         H = harmonics(x.shape[1], self.degree_for(x.shape[1], x.dtype))
@@ -224,19 +225,6 @@ def _log_truncation(r: float, L: int, dim: int) -> float:
         return -math.inf
     with jax.ensure_compile_time_eval():
         return 2 * math.log1p(lebesgue(L, dim)) + float(log_tail(jnp.asarray(r), L - 2, dim))
-
-
-def _check_unit(x: Array) -> None:
-    if not is_concrete(x):
-        return
-    gap = float(np.max(np.abs(np.linalg.norm(np.asarray(x), axis=-1) - 1), initial=0.0))
-    if gap > (1e-4 if x.dtype == jnp.float32 else 1e-8):
-        raise InputError(
-            "works on the unit sphere",
-            where="Harmonic",
-            got=f"tokens with a norm off 1 by {gap:.2e}",
-            fix="divide by the norms (jf.Sphere().retract), or take Chunked()",
-        )
 
 
 def block_tokens(K: int) -> int:

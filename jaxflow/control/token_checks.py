@@ -13,8 +13,8 @@ import numpy as np
 from jaxflow._checks import is_concrete
 from jaxflow.errors import InputError, UnreachableError
 from jaxflow.geometry import AbstractGeometry
+from jaxflow.geometry.check import check_on
 from jaxflow.measures import Cloud
-from jaxflow.particles.flow import check_on
 from jaxflow.transport.pairs import check_pair
 
 
@@ -43,12 +43,7 @@ def check_pairs(start: Any, target: Any, geometry: AbstractGeometry) -> tuple[tu
         if p:
             _compare(starts[0], starts[p], {"first": "start[0]", "second": names["first"]})
         for cloud, name in ((starts[p], names["first"]), (targets[p], names["second"])):
-            try:
-                check_on(geometry, cloud.points)
-            except InputError as error:
-                raise InputError(
-                    error.what, where=f"{name}.points", got=error.got, expected=error.expected, fix=error.fix
-                ) from None
+            check_on(geometry, cloud.points, f"{name}.points")
     return starts, targets
 
 

@@ -30,6 +30,7 @@ from jaxflow._typing import PRNGKey, Real
 from jaxflow.attention import AbstractKernel, Auto, Chunked, Dense, Harmonic, Tilted, hardmax
 from jaxflow.errors import InputError
 from jaxflow.geometry import AbstractGeometry, Sphere
+from jaxflow.geometry.check import check_on
 from jaxflow.measures import Cloud
 from jaxflow.measures.single import check_single_cloud
 from jaxflow.solve import AbstractFlow, AbstractMethod, Euler
@@ -139,7 +140,7 @@ class AttentionFlow(AbstractFlow):
                 got=state.points.shape,
                 expected=f"(n, {d})",
             )
-        check_on(self.geometry, state.points)
+        check_on(self.geometry, state.points, "state.points")
         if isinstance(self.kernel, Harmonic):
             self.kernel.degree_for(d, state.points.dtype)
         if self._scaled and is_concrete(state.points) and not bool((state.points != 0).any(-1).all()):
@@ -304,21 +305,4 @@ def check_normalization(
             where="normalization",
             got="peri with a feed-forward A, b",
             expected="heads alone",
-        )
-
-
-def check_on(geometry: AbstractGeometry, points: Array) -> None:
-    """Refuse tokens off the sphere by more than rounding (they would be moved silently)."""
-    if not is_concrete(points):
-        return
-    # Known tokens that meet a jit: nothing of this question is traced.
-    with jax.ensure_compile_time_eval():
-        gap = float(jnp.max(geometry.violation(points)))
-    if gap > (1e-4 if points.dtype == jnp.float32 else 1e-8):
-        raise InputError(
-            "are not on the sphere",
-            where="state.points",
-            got=f"a norm off 1 by {gap:.2e}",
-            expected="unit vectors",
-            fix="divide by the norms (jf.Sphere().retract), or take geometry=jf.Euclidean()",
         )

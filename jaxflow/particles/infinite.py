@@ -23,9 +23,10 @@ from jaxflow._typing import Real, Scalar
 from jaxflow.attention.blocks import by_blocks
 from jaxflow.errors import InputError
 from jaxflow.geometry import Sphere
+from jaxflow.geometry.check import check_on
 from jaxflow.measures import Cloud
 from jaxflow.measures.single import check_single_cloud
-from jaxflow.particles.flow import Law, check_on
+from jaxflow.particles.flow import Law
 from jaxflow.particles.limit import AbstractLimit
 from jaxflow.solve import AbstractFlow
 from jaxflow.weights import AbstractSchedule, Layer
@@ -86,7 +87,7 @@ class InfiniteHeads(AbstractFlow):
     def check(self, state: Any) -> None:
         check_single_cloud(state)
         check_same_dtype({"state": state, "kernel": self.kernel})
-        check_on(Sphere(), state.points)
+        check_on(Sphere(), state.points, "state.points")
 
     def split(self, state: Cloud) -> tuple[Array, Any]:
         return state.points, state.log_weights
