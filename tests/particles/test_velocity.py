@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +25,7 @@ MASS = np.array([0.3, 0.9])
 CLOUD = Cloud.from_weights(jnp.asarray(X), jnp.asarray(W))
 
 
+@eqx.filter_jit
 def velocity(flow, cloud):
     return flow.field(0.0, cloud, flow.weights.at(0.0))[0]
 
