@@ -69,7 +69,7 @@ def classify(layer: Layer, start: Gaussian, *, direction: Direction | None = Non
 
     Cost: milliseconds where a theorem decides; else the flow, compiled once for each shape.
 
-    Source: arXiv:2606.07600, asymptotics; hundreds of random layers are judged in tests/gaussian/test_classify.py.
+    Source: arXiv:2606.07600, asymptotics; thousands of random layers were judged in tests/gaussian/test_classify.py.
     """
     check_fits(layer, start)
     layers, starts = jax.tree.map(lambda x: x[None], (layer, start))

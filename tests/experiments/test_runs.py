@@ -39,6 +39,12 @@ def run(name, out, overrides=()):
     return request.run_dir, json.loads(request.run_dir.summary.read_text())
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """No figures where no test looks at them: each kind is drawn by a test of its own here or in viz."""
+    monkeypatch.setattr("jaxflow.experiments.engine.draw", lambda *_, **__: [])
+
+
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("**/*.toml")), ids=lambda path: path.stem)
 def test_every_shipped_config_is_valid_and_describes_itself(path):
     experiment = load(path)
@@ -163,7 +169,7 @@ def test_every_option_of_a_flow_of_tokens_reaches_the_run(option, config, tmp_pa
     assert np.abs(np.asarray(single.final.points) - np.asarray(e.clouds.points[1])).max() > 0.05
 
 
-def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_to_the_same_bits(tmp_path, monkeypatch, undrawn):
     whole, _ = run("particles/s2_ou.toml", tmp_path / "whole", SMALL)
     request = new_run(CONFIGS / "particles/s2_ou.toml", overrides=SMALL, out=tmp_path / "cut")
     assert_same_results(whole, cut_and_resumed(request, after=4, monkeypatch=monkeypatch))
@@ -290,7 +296,7 @@ def test_the_quickstart_reaches_a_squared_distance_of_1e_6(tmp_path):
 
 
 @pytest.mark.slow
-def test_iris_reaches_a_squared_distance_of_1e_6(tmp_path):
+def test_iris_reaches_a_squared_distance_of_1e_6(tmp_path, undrawn):
     _, summary = run("steer/iris.toml", tmp_path / "run")
     assert summary["status"] == "done"
     assert summary["w2"] ** 2 <= 1e-6
@@ -298,7 +304,7 @@ def test_iris_reaches_a_squared_distance_of_1e_6(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_that_is_cut_short_says_so_and_what_to_do(tmp_path):
+def test_a_search_that_is_cut_short_says_so_and_what_to_do(tmp_path, undrawn):
     _, summary = run("quickstart.toml", tmp_path / "run", ["control.iterations=5", "tokens.n=0"])
     assert summary["status"] == "not_converged"
     assert "iterations" in summary["advice"]

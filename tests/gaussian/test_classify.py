@@ -1,4 +1,6 @@
-"""Verdicts: known layers of every regime, and hundreds of random ones against simulation by another method."""
+"""Verdicts: known layers of every regime, and random ones against simulation by another method."""
+
+import os
 
 import equinox as eqx
 import jax
@@ -86,8 +88,8 @@ followed = eqx.filter_jit(ensemble)
     ("kind", "undecided"), [("V = vI", 0.02), ("definite", 0.04), ("two heads", 0.12), ("general", 0.2)]
 )
 def test_no_verdict_is_wrong(kind, undecided, d):
-    """64 of 256 layers of each kind and dimension, 512 in all, against Tsit5 at another tolerance."""
-    layers, starts = random_layers(kind, d, 256, kept=64)
+    """64 layers of each kind and dimension, 512 in all, against Tsit5 at another tolerance. LAYERS=256: all 2048."""
+    layers, starts = random_layers(kind, d, 256, kept=int(os.environ.get("LAYERS", "64")))
     verdicts = classify_many(layers, starts)
     numerics = {"method": Tsit5(), "rtol": 1e-8, "atol": 1e-13, "max_steps": 4000}
     late = followed(layers, starts, t1=LATE, **numerics)
