@@ -159,12 +159,14 @@ def velocity(kernel, D, x, log_w):
     return run, time.perf_counter() - began
 
 
-def test_a_million_tokens(benchmark):
-    """The error is measured on 64 tokens, whose sums over all others are done directly."""
+@pytest.mark.parametrize(("degree", "tolerance"), [(30, 1e-8), (26, 1e-5)])
+def test_a_million_tokens(benchmark, degree, tolerance):
+    """The error is measured on 64 tokens, whose sums over all others are done directly. Degree 30 is the least whose
+    own bound keeps 1e-8; at 26 the true error is below that as well."""
     n, heads, norm = 2**20, 8, 9.0
     D, x, log_w = problem(n, heads, 3, "float64", norm=norm)
-    run, compile_seconds = velocity(Harmonic(degree=26), D, x, log_w)
-    seconds = medians({"harmonic": lambda: jax.block_until_ready(run(D, x))}, rounds=5)["harmonic"]
+    run, compile_seconds = velocity(Harmonic(degree=degree, tolerance=tolerance), D, x, log_w)
+    seconds = medians({"harmonic": lambda: jax.block_until_ready(run(D, x))}, rounds=3)["harmonic"]
     found = run(D, x)
     some = np.random.default_rng(1).integers(n, size=64)
     exact = jax.jit(lambda D, y: Chunked().free(D, x, log_w, at=y))(D, x[some])
@@ -173,13 +175,12 @@ def test_a_million_tokens(benchmark):
     error = float(jnp.max(jnp.linalg.norm(error, axis=1)) / jnp.max(jnp.linalg.norm(v, axis=1)))
     few = 32768
     direct, _ = velocity(Chunked(), D, x[:few], log_w[:few])
-    direct_seconds = medians({"direct": lambda: jax.block_until_ready(direct(D, x[:few]))}, rounds=2)["direct"]
+    direct_seconds = medians({"direct": lambda: jax.block_until_ready(direct(D, x[:few]))}, rounds=1)["direct"]
     extrapolated = direct_seconds * (n / few) ** 2
-    print(
-        f"\na million tokens: {seconds:.2f} s a velocity, compile {compile_seconds:.1f} s, error {error:.1e} of max|v|,"
-        f" own bound {float(jnp.max(found.error)):.1e}; direct sums (tied) {extrapolated:.0f} s extrapolated from"
-        f" {direct_seconds:.2f} s at n = {few}, ratio {extrapolated / seconds:.0f}"
-    )
+    print(f"\na million tokens, degree {degree}: {seconds:.2f} s a velocity, compile {compile_seconds:.1f} s")
+    print(f"  error {error:.1e} of max|v|, own bound {float(jnp.max(found.error)):.1e}")
+    print(f"  direct sums (tied) {extrapolated:.0f} s, from {direct_seconds:.2f} s at n = {few}")
+    print(f"  ratio {extrapolated / seconds:.0f}")
     assert error <= 1e-8
     benchmark.extra_info.update(seconds=seconds, compile=compile_seconds, error=error, direct=extrapolated)
     benchmark.pedantic(lambda: jax.block_until_ready(run(D, x)), rounds=1)
