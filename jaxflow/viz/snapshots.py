@@ -17,6 +17,9 @@ FRACTIONS = (0.0, 0.05, 0.2, 0.45, 0.7, 1.0)
 # The moments of the published figures, which run to t = 20.
 PUBLISHED = (0.0, 1.0, 5.0, 16.0, 18.0, 20.0)
 
+MOST_TOKENS = 5000
+"""More dots hide each other."""
+
 
 def moments_shown(ts: Float[np.ndarray, " t"]) -> np.ndarray:
     """Indices of at most six saved times, the first and the last among them."""
@@ -52,8 +55,10 @@ def plot_positions(ts: Float[np.ndarray, " t"], points: Float[np.ndarray, "t n"]
 
 
 def snapshots(ts: np.ndarray, points: np.ndarray, *, geometry: str) -> Figure:
-    """The figure of the tokens of one path, points (t, n, d)."""
-    d = points.shape[2]
+    """The figure of the tokens of one path, points (t, n, d); of many, of some taken at equal distances in the list."""
+    n, d = points.shape[1:]
+    if n > MOST_TOKENS:
+        points = points[:, np.linspace(0, n - 1, MOST_TOKENS).astype(int)]
     if d == 1 or (d == 2 and geometry == "sphere"):
         figure = new_figure(4.8)
         ax = figure.add_subplot()
@@ -82,7 +87,8 @@ def snapshots(ts: np.ndarray, points: np.ndarray, *, geometry: str) -> Figure:
         for ax in cells[:, 0]:
             ax.set_ylabel(plane.labels[1])
     how = "half-axis nearest to the token" if globe else "direction of the token from the middle of the cloud"
-    figure.supxlabel(f"colour: {how} at $t={ts[0]:.3g}$", color=GREY, fontsize=NOTE)
+    some = f"{MOST_TOKENS} of {n} tokens, " if n > MOST_TOKENS else ""
+    figure.supxlabel(f"{some}colour: {how} at $t={ts[0]:.3g}$", color=GREY, fontsize=NOTE)
     return figure
 
 

@@ -100,6 +100,13 @@ def test_particles_with_a_balance(paths, t):
     )
 
 
+def test_of_very_many_tokens_some_are_drawn_and_the_figure_says_so():
+    figure = viz.figures("particles", particles(d=5, n=6000, t=3, balance=False), {}, config())["snapshots"]
+    drawn = [len(ax.collections[0].get_offsets()) for ax in figure.axes if ax.collections]
+    assert set(drawn) == {5000}
+    assert figure.get_supxlabel().startswith("5000 of 6000 tokens")
+
+
 def test_a_rate_that_is_never_positive_can_be_drawn():
     arrays = particles(d=2, paths=2)
     arrays["rate"] = -np.abs(arrays["rate"])
