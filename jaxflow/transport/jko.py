@@ -20,10 +20,10 @@ from jaxflow.attention import Dense
 from jaxflow.errors import InputError
 from jaxflow.geometry import AbstractGeometry, Sphere
 from jaxflow.measures import Cloud
-from jaxflow.particles import AttentionFlow, energy
-from jaxflow.particles.energy import upper_gradient
+from jaxflow.particles import AttentionFlow, energy, mobility
+from jaxflow.particles.energy import energy_of, upper_gradient
 from jaxflow.particles.flow import Terms
-from jaxflow.transport.action import mobility_of, step_action
+from jaxflow.transport.action import step_action
 from jaxflow.transport.implicit import minimum
 from jaxflow.transport.minimise import Ended
 from jaxflow.weights import AbstractSchedule, Layer
@@ -181,7 +181,9 @@ class _Scheme(eqx.Module):
     def step(self, x: Float[Array, "n d"], metric: Layer, layer: Layer) -> _Step:
         geometry, tau = self.flow.geometry, self.tau
         start = Cloud(x, self.log_weights)
-        b = mobility_of(metric, start, geometry)
+        # Every cloud is tilted once by every layer it meets.
+        seen = Terms(metric, self.flow.tilt(start, metric))
+        b = mobility(seen)
         sign = -sign_of(self.flow.direction)
 
         def squared(y: Array) -> Scalar:
@@ -204,16 +206,17 @@ class _Scheme(eqx.Module):
             max_iterations=self.max_iterations,
         )
         end = Cloud(y, self.log_weights)
-        after, square = energy(self.flow, end, layer), squared(y)
+        arrived = Terms(layer, self.flow.tilt(end, layer))
+        after, square = energy_of(end, arrived), squared(y)
         moving = square > 0
         return _Step(
             y=y,
-            energy=energy(self.flow, start, metric),
+            energy=energy_of(start, seen),
             energy_before=before,
             energy_after=after,
             drop=sign * (before - after),
             moved=jnp.where(moving, jnp.sqrt(jnp.where(moving, square, 1.0)), 0.0),
-            slope=_root(upper_gradient(self.flow, end, Terms(layer, self.flow.tilt(end, layer)))),
+            slope=_root(upper_gradient(self.flow, end, arrived)),
             optimality=found.optimality / jnp.sqrt(tau),
             iterations=found.iterations,
             status=found.status,
