@@ -159,7 +159,7 @@ def velocity(kernel, D, x, log_w):
     return run, time.perf_counter() - began
 
 
-@pytest.mark.parametrize(("degree", "tolerance"), [(30, 1e-8), (26, 1e-5)])
+@pytest.mark.parametrize(("degree", "tolerance"), [(30, 1e-8), (26, 1e-6)])
 def test_a_million_tokens(benchmark, degree, tolerance):
     """The error is measured on 64 tokens, whose sums over all others are done directly. Degree 30 is the least whose
     own bound keeps 1e-8; at 26 the true error is below that as well."""

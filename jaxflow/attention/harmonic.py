@@ -12,6 +12,7 @@ transpose of the last. The tail of e^{r⟨u, y⟩} = Σ_l (2l+1) i_l(r) P_l(⟨u
 of L once L > r.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, final
@@ -31,28 +32,53 @@ from jaxflow.geometry import Sphere
 from jaxflow.geometry.check import check_on
 
 
-def log_tail(r: Float[Array, "*s"], L: int, dim: int) -> Float[Array, "*s"]:
-    """log of a bound on e^{−r} times what e^{⟨q, y⟩}, |q| = r, has beyond degree L:
+def log_missed(r: Float[Array, "*s"], L: int, dim: int, *, raised: int = 0) -> Float[Array, "*s"]:
+    """log of a bound on e^{−r} times what interpolation at degree L misses of e^{⟨q, y⟩}, |q| = r, on all of S^{dim−1}:
 
-        S²   Σ_{l>L} (2l+1) i_l(r),   i_l(r) ≤ r^l/(2l+1)!! e^{r²/(4l+6)}
-        S¹   2 Σ_{k>L} I_k(r),        I_k(r) ≤ (r/2)^k/k! e^{r²/(4k+4)}
+        S²   Σ_{l>L} (2l+1) i_l(r) (1 + √(k(2L+2))),   k = l − L − 1,   i_l(r) ≤ r^l/(2l+1)!! e^{r²/(4l+6)}
+        S¹   Σ_{l>L} 2 I_l(r) (1 + [k > 0]),                            I_l(r) ≤ (r/2)^l/l! e^{r²/(4l+4)}
 
-    by the first term and the ratio of the next; infinite where r is too large for that ratio to be below one half.
+    Of degree l = L + 1 the grid sees nothing that it could mistake for a degree ≤ L; of L + 1 + k, what lies in the k
+    highest of these. On S² that has at most the norm √4π of P_l, and functions of these degrees with this norm are no
+    larger than √(Σ (2l'+1)) ≤ √(k(2L+2)); on S¹ each wave is taken for one other. Terms fall at least as fast as q^k,
+    q = r/(2L+3) or r/(2L+4); infinite unless q < ½.
+
+    Args:
+        raised: by how much factors y, 1 or 2 of them, raise all degrees.
     """
-    l = L + 1
+    l = L + 1 - raised
     if dim == 3:
         double_factorial = math.lgamma(2 * l + 2) - l * math.log(2) - math.lgamma(l + 1)
         first = math.log(2 * l + 1) + l * jnp.log(r) - double_factorial + r**2 / (4 * l + 6)
-        ratio = r / (2 * l + 1)
+        q = r / (2 * l + 1)
+        # √k ≤ k,  Σ q^k = 1/(1−q),  Σ k q^k = q/(1−q)²
+        terms = 1 / (1 - q) + math.sqrt(2 * L + 2) * q / (1 - q) ** 2
     else:
         first = math.log(2) + l * jnp.log(r / 2) - math.lgamma(l + 1) + r**2 / (4 * l + 4)
-        ratio = r / (2 * l + 2)
-    return jnp.where(ratio < 0.5, first + math.log(2) - r, jnp.inf)
+        q = r / (2 * l + 2)
+        terms = (1 + q) / (1 - q)
+    # With factors y a degree is split in parts, which count one by one.
+    return jnp.where(q < 0.5, first + jnp.log((1 + raised) * terms) - r, jnp.inf)
 
 
 def lebesgue(L: int, dim: int) -> float:
     """A bound on max_x Σ_g |I_g(x)|: how much interpolation can enlarge an error."""
     return 2 + 2 / math.pi * math.log(L + 1) if dim == 2 else 2 * math.sqrt(L + 1)
+
+
+def truncation(r: Float[Array, "*s"], L: int, dim: int, *, second: bool = False) -> Float[Array, "*s"]:
+    """e^{−r} times the error of both interpolations of e^{⟨Bx, y⟩} (1, y), ‖B‖ = r: in x, and in y with what the other
+    makes of it; with factors y yᵀ as well if `second`."""
+    return (1 + lebesgue(L, dim)) * jnp.exp(log_missed(r, L, dim, raised=2 if second else 1))
+
+
+@functools.lru_cache(maxsize=256)
+def least_degree(norm: float, goal: float, dim: int, largest: int) -> int:
+    """The smallest even degree whose truncation is below the goal, or one above the largest."""
+    with jax.ensure_compile_time_eval():
+        r = jnp.asarray(norm, float)
+        degrees = range(4, largest + 1, 2)
+        return next((L for L in degrees if float(truncation(r, L, dim, second=True)) <= goal), largest + 1)
 
 
 @final
@@ -170,10 +196,8 @@ class Harmonic(AbstractKernel):
         else:
             assert self.norm is not None
             # Half of the tolerance is left for rounding.
-            goal = math.log(max(eps, self._tolerance(dtype) / 4 * math.exp(-2 * self.norm)))
-            degree = 4
-            while degree <= largest and _log_truncation(self.norm, degree, dim) > goal:
-                degree += 2
+            goal = max(eps, self._tolerance(dtype) / 4 * math.exp(-2 * self.norm))
+            degree = least_degree(self.norm, goal, dim, largest)
         degree += degree % 2 if dim == 3 else 0
         if degree > largest:
             raise InputError(
@@ -219,14 +243,6 @@ class Harmonic(AbstractKernel):
         return jax.lax.cond(jnp.all(within), lambda: found, directly)
 
 
-def _log_truncation(r: float, L: int, dim: int) -> float:
-    """log of the error of both interpolations of e^{⟨B x, y⟩}, in x and in y, ‖B‖ = r, in units of e^r."""
-    if r == 0:
-        return -math.inf
-    with jax.ensure_compile_time_eval():
-        return 2 * math.log1p(lebesgue(L, dim)) + float(log_tail(jnp.asarray(r), L - 2, dim))
-
-
 def block_tokens(K: int) -> int:
     """Tokens whose K numbers fit a core's cache on a CPU; enough to fill the device elsewhere."""
     pairs = 2**17 if jax.default_backend() == "cpu" else 2**25
@@ -243,9 +259,10 @@ def _through_grid(H: Harmonics, B: Array, x: Array, log_w: Array, at: Array, *, 
 
     # What the grid sees: |ρ| for the size of rounding errors, 1, y and, if asked for, y yᵀ.
     pairs = np.stack(np.triu_indices(d))
+    yy = grid[:, pairs[0]] * grid[:, pairs[1]]
     columns = [rho[:, None] * jnp.concatenate([jnp.ones_like(grid[:, :1]), grid], 1)]
     if second or quartic:
-        columns.append(rho[:, None] * grid[:, pairs[0]] * grid[:, pairs[1]])
+        columns.append(rho[:, None] * yy)
     columns.append(jnp.abs(jax.lax.stop_gradient(rho))[:, None])
     Y = jnp.concatenate(columns, 1)
 
@@ -259,13 +276,9 @@ def _through_grid(H: Harmonics, B: Array, x: Array, log_w: Array, at: Array, *, 
     F = by_blocks(attend, rows.reshape(-1, d + 1), pairs=len(grid)).reshape(h, len(grid), -1)
     quartics = None
     if quartic:
-        S = jnp.einsum(
-            "hgp,p,gp,gp->hg",
-            F[..., d + 1 : -1],
-            np.where(pairs[0] == pairs[1], 1.0, 2.0).astype(dtype),
-            grid[:, pairs[0]],
-            grid[:, pairs[1]],
-        )
+        # |x| = |y| = 1:  J = Σ_gg' ρ_g ρ_g' e^{⟨Bx_g, x_g'⟩} (1 + ⟨x_g, x_g'⟩²)
+        twice = np.where(pairs[0] == pairs[1], 1.0, 2.0).astype(dtype)
+        S = jnp.einsum("hgp,p,gp->hg", F[..., d + 1 : -1], twice, yy)
         quartics = jnp.exp(norm + 2 * (top + jnp.log(total))) * jnp.einsum("g,hg->h", rho, F[..., 0] + S)
     kept = F[..., : -1 if second else d + 1]
     C = jax.vmap(H.analyse)(kept)
@@ -297,13 +310,10 @@ def _bound(H: Harmonics, norm: Array, size: Array, C: Array, *, second: bool) ->
 
     size: max_g Σ_g' |ρ_g'| e^{⟨B x_g, x_g'⟩ − ‖B‖}, what the terms on the grid add up to without their signs.
     """
-    eps, d = float(np.finfo(C.dtype).eps), H.points.shape[1]
-    enlarged = lebesgue(H.degree, d)
-    # What is interpolated in y is e^{⟨q, y⟩} times 1, y or y yᵀ, whose factors raise the degree.
-    tail = (1 + enlarged) ** 2 * jnp.exp(log_tail(norm, H.degree - (2 if second else 1), d))
+    eps, L, d = float(np.finfo(C.dtype).eps), H.degree, H.points.shape[1]
     # A logit of size ‖B‖ is known to ‖B‖ eps, and so is its exponential; a power of x + iy, to as many eps.
-    rounding = (4 + norm + H.degree / 2) * eps * (enlarged * size + jnp.max(jnp.sum(jnp.abs(C), axis=1), axis=-1))
-    return tail + rounding
+    rounding = (4 + norm + L / 2) * eps * (lebesgue(L, d) * size + jnp.max(jnp.sum(jnp.abs(C), axis=1), axis=-1))
+    return truncation(norm, L, d, second=second) + rounding
 
 
 def _to_grid(H: Harmonics, x: Float[Array, "n d"], w: Float[Array, " n"]) -> Float[Array, " g"]:

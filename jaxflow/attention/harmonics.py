@@ -39,7 +39,7 @@ def _powers(x: Float[Array, "n d"], L: int) -> tuple[Float[Array, "m n"], Float[
 
 @final
 @dataclass(frozen=True, eq=False)
-class Circle:
+class CircleGrid:
     """S¹: 2L + 2 equal angles.
 
     Attributes:
@@ -64,7 +64,7 @@ class Circle:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Ball:
+class SphereGrid:
     """S²: L + 1 Gauss–Legendre latitudes of 2L + 2 equal angles; L even.
 
     The functions T_k(z) Re, Im (x + iy)^m are kept in a square, (L+1) × (L+1): column c holds order m = c above the
@@ -122,7 +122,7 @@ class Ball:
         return of_km[m, part[None], k].reshape(self.size, -1)
 
 
-Harmonics = Circle | Ball
+Harmonics = CircleGrid | SphereGrid
 
 
 @functools.lru_cache(maxsize=16)
@@ -134,7 +134,7 @@ def harmonics(dim: int, degree: int) -> Harmonics:
     waves[0] /= 2
     if dim == 2:
         circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-        return Circle(degree, circle, 2 * degree + 1, np.concatenate([waves[:, 0], waves[1:, 1]]))
+        return CircleGrid(degree, circle, 2 * degree + 1, np.concatenate([waves[:, 0], waves[1:, 1]]))
     z, w = _gauss_legendre(degree + 1)
     rho = np.sqrt((1 - z) * (1 + z))
     project, convert = _legendre(degree, z, w)
@@ -146,7 +146,7 @@ def harmonics(dim: int, degree: int) -> Harmonics:
         ],
         axis=-1,
     )
-    return Ball(
+    return SphereGrid(
         degree,
         points.reshape(-1, 3).astype(float),
         (degree + 1) ** 2,

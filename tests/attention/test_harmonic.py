@@ -15,7 +15,7 @@ from scipy import special
 
 import jaxflow as jf
 from jaxflow.attention import Auto, Chunked, Dense, Harmonic
-from jaxflow.attention.harmonic import log_tail
+from jaxflow.attention.harmonic import lebesgue, log_missed
 from jaxflow.attention.harmonics import harmonics
 from jaxflow.errors import InputError
 
@@ -87,13 +87,43 @@ def test_trigonometric_polynomials_pass_through_the_grid_unchanged():
 @pytest.mark.parametrize("r", [0.1, 1.0, 9.0, 40.0])
 @pytest.mark.parametrize("extra", [0, 5, 30])
 def test_the_tail_of_the_exponential_is_bounded_and_not_by_much(r, extra):
+    """The bound counts what the grid mistakes as well, up to √(2L+2) times as much on S² where terms fall slowly."""
     L, l = int(r) + 2 + extra, np.arange(400)
     on_circle = 2 * np.sum(special.ive(l, r)[L + 1 :])
     on_sphere = np.sum((np.sqrt(np.pi / (2 * r)) * special.ive(l + 0.5, r) * (2 * l + 1))[L + 1 :])
     for dim, exact in ((2, on_circle), (3, on_sphere)):
-        bound = float(jnp.exp(log_tail(jnp.asarray(r), L, dim)))
+        bound = float(jnp.exp(log_missed(jnp.asarray(r), L, dim)))
         assert exact <= bound
         assert bound <= 50 * exact
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("L", [6, 12, 20])
+def test_interpolation_misses_no_more_than_its_bound_and_not_much_less(L, dim):
+    """In 200 directions of q and at 150 points y, for y e^{⟨q,y⟩} and y yᵀ e^{⟨q,y⟩} as well."""
+    H = harmonics(dim, L)
+    q, y = (cloud("spread", dim, seed=seed, n=n)[0] for seed, n in ((2, 200), (3, N)))
+    basis = np.asarray(H.basis(jnp.asarray(y)))
+    for r in (0.5, 2.0, 0.6 * L):
+        for raised in (0, 1, 2):
+
+            def F(y, r=r, raised=raised):
+                return y[:, :1] ** raised * np.exp(r * (y @ q.T - 1))
+
+            error = np.abs(basis.T @ np.asarray(H.analyse(jnp.asarray(F(H.points)))) - F(y)).max()
+            bound = float(jnp.exp(log_missed(jnp.asarray(r), L, dim, raised=raised)))
+            assert error <= bound + 1e-13
+            assert bound <= 300 * error + 1e-12
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+@pytest.mark.parametrize("L", [2, 12, 26])
+def test_interpolation_enlarges_errors_by_its_lebesgue_constant_at_most(L, dim):
+    H, x = harmonics(dim, L), np.concatenate([np.eye(dim), cloud("spread", dim)[0]])
+    I = np.asarray(H.basis(jnp.asarray(x)).T @ H.analyse(jnp.eye(len(H.points))))
+    largest = np.abs(I).sum(1).max()
+    np.testing.assert_allclose(I.sum(1), 1, atol=1e-12)
+    assert largest <= lebesgue(L, dim) <= 2 * largest
 
 
 @pytest.mark.parametrize(
