@@ -2,7 +2,7 @@
 
 Costs in units of one pair of tokens under one head, exponentiated and summed:
 
-    direct     h n²,  h n²/3 for tied heads
+    direct     h n²
     harmonic   h g² + n K (h + 4)/C,   g = (L+1)(2L+2) points of the grid on S², K = (L+1)² functions
 
 C was fitted to the measured crossovers (benchmarks/test_attention.py).
@@ -48,10 +48,10 @@ class Auto(AbstractKernel):
 
     tolerance: float | None = eqx.field(static=True, default=None)
 
-    def choose(self, norm: Real, *, n: int, dim: int, heads: int, dtype: Any, tied: bool = False) -> AbstractKernel:
+    def choose(self, norm: Real, *, n: int, dim: int, heads: int, dtype: Any) -> AbstractKernel:
         """The kernel for n tokens in R^dim under heads with ‖B_h‖ ≤ norm."""
         direct = _direct(dtype)
-        pairs = heads * n**2 / (3 if tied else 1)
+        pairs = heads * n**2
         if dim not in (2, 3) or n < 2:
             return direct
         harmonic = Harmonic(float(norm), tolerance=self.tolerance, fallback=direct)

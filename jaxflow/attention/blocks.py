@@ -1,4 +1,4 @@
-"""Sums over all pairs of tokens a block of rows at a time, for rules that are not the exponential tilt of `Chunked`."""
+"""Sums over all pairs of tokens a block of rows at a time, for rules that are not the exponential tilt of `tiles`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
-from jaxflow.attention.chunked import block_pairs
+
+def block_pairs() -> int:
+    """Pairs of tokens and heads in a block of automatic size: on a CPU what a core's cache holds (4 MB in float64),
+    elsewhere enough to fill the device."""
+    return 2**19 if jax.default_backend() == "cpu" else 2**22
 
 
 def by_blocks(
@@ -19,7 +23,7 @@ def by_blocks(
         one: takes some of the rows and the index of the first of them.
         rows: (n, ...).
         pairs: how many pairs one row makes.
-        block: rows per block; None: as `Chunked` chooses. Derivatives recompute the pairs.
+        block: rows per block; None: chosen here. Derivatives recompute the pairs.
     """
     n = rows.shape[0]
     block = min(n, block or max(1, block_pairs() // pairs))

@@ -4,7 +4,7 @@ from typing import final
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from jaxflow.attention.base import AbstractKernel, Tilted
 
@@ -15,17 +15,15 @@ def tilt(
     log_w: Float[Array, " m"],
     *,
     second: bool,
-    first_row: Int[Array, ""] | int | None = None,
-    top: Float[Array, "h n"] | None = None,
+    causal: bool = False,
 ) -> Tilted:
-    """All pairs of these queries with the cloud. `first_row` is the token index of query 0 when attention is causal;
-    `top` a number near the largest logit of each query where one is known, such as log m."""
+    """All pairs of these queries with the cloud."""
     s = jnp.einsum("hnd,md->hnm", q, x) + log_w[None, None]
-    if first_row is not None:
-        seen = jnp.arange(x.shape[0])[None, :] <= first_row + jnp.arange(q.shape[1])[:, None]
+    if causal:
+        seen = jnp.arange(x.shape[0])[None, :] <= jnp.arange(q.shape[1])[:, None]
         s = jnp.where(seen[None], s, -jnp.inf)
     # The shift cancels exactly, so it needs no derivative.
-    top = jax.lax.stop_gradient(jnp.max(s, axis=-1, keepdims=True) if top is None else top[..., None])
+    top = jax.lax.stop_gradient(jnp.max(s, axis=-1, keepdims=True))
     p = jnp.exp(s - top)
     total = jnp.sum(p, axis=-1, keepdims=True)
     mean = jnp.einsum("hnm,md->hnd", p, x) / total
@@ -50,4 +48,4 @@ class Dense(AbstractKernel):
         second: bool = False,
         causal: bool = False,
     ) -> Tilted:
-        return tilt(q, x, log_w, second=second, first_row=0 if causal else None)
+        return tilt(q, x, log_w, second=second, causal=causal)

@@ -17,8 +17,11 @@ from jaxtyping import Array, Float
 
 LOG2_E = 1 / math.log(2)
 
-LARGEST = {np.dtype(np.float64): 300.0, np.dtype(np.float32): 25.0}
-"""How large |x| ln 2 may be: e^{±LARGEST}, their products with each other, and sums of such stay normal numbers."""
+LARGEST = {np.dtype(np.float64): 600.0, np.dtype(np.float32): 50.0}
+"""How large |x| ln 2 may be so that sums of a million such numbers are normal ones, to which 2^LOWEST adds nothing."""
+
+LOWEST = {np.dtype(np.float64): -1021.0, np.dtype(np.float32): -125.0}
+"""Below, 2^x is no normal number any more."""
 
 
 @functools.cache
@@ -37,7 +40,7 @@ def _coefficients(degree: int) -> list[float]:
 
 
 def bounded_exp2(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """2^x to one unit in the last place, float64 or float32, where |x| ln 2 ≤ LARGEST. It has no derivative rule."""
+    """2^x to one unit in the last place, float64 or float32, where |x| ln 2 ≤ LARGEST; to a few, down to LOWEST."""
     integer, bits, degree = {
         np.dtype(np.float64): (jnp.int64, 52, 11),
         np.dtype(np.float32): (jnp.int32, 23, 6),
@@ -51,3 +54,16 @@ def bounded_exp2(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     # k + 1.5 · 2^bits has the integer k in its lowest bits.
     shift = jax.lax.bitcast_convert_type(k + 1.5 * 2**bits, integer) << bits
     return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(p, integer) + shift, x.dtype)
+
+
+@jax.custom_jvp
+def exp2(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """2^x for x ≤ LARGEST / ln 2; 2^LOWEST, which is next to nothing, instead of less."""
+    if jax.default_backend() != "cpu":
+        return jnp.exp2(x)
+    lowest = LOWEST[np.dtype(x.dtype)]
+    # This way round NaN remains NaN.
+    return bounded_exp2(jnp.where(x < lowest, lowest, x))
+
+
+exp2.defjvps(lambda dx, value, x: dx * (math.log(2) * value))

@@ -18,7 +18,7 @@ from jax.experimental.pallas import triton
 from jaxtyping import Array
 
 from jaxflow.attention.base import Tilted
-from jaxflow.attention.chunked import by_rows
+from jaxflow.attention.tiles import differential
 
 BLOCK_QUERIES, BLOCK_KEYS = 64, 64
 LEAST_DIM = 16
@@ -92,7 +92,7 @@ def _(
 ) -> tuple[Tilted, Tilted]:
     found = attend(*primals, causal, bfloat16, interpret)
 
-    def general(q: Array, x: Array, log_w: Array) -> Tilted:
-        return by_rows(q, x, log_w, second=False, causal=causal, block=None, top=found.log_m)
-
-    return found, jax.jvp(general, primals, tangents)[1]
+    (q, x, log_w), (dq, dx, dlog_w) = primals, tangents
+    # With c = log m the sum of e^{S − c} is 1.
+    known = (found.log_m, jnp.ones_like(found.log_m), found.mean)
+    return found, Tilted(*differential((q, x, log_w, x), (dq, dx, dlog_w, dx), *known, causal=causal), None)

@@ -194,7 +194,7 @@ class AttentionFlow(AbstractFlow):
     def chosen(self, auto: Auto, norm: float, state: Cloud) -> AbstractKernel:
         """What `auto` takes for these tokens, for heads with ‖B_h‖ ≤ norm."""
         layer, (n, d) = self.weights.at(0.0), state.points.shape
-        return auto.choose(norm, n=n, dim=d, heads=layer.heads, dtype=state.points.dtype, tied=layer.tied)
+        return auto.choose(norm, n=n, dim=d, heads=layer.heads, dtype=state.points.dtype)
 
     def facts(self, state: Cloud) -> dict[str, Any]:
         degree = 0

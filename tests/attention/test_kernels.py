@@ -108,14 +108,15 @@ def symmetric_heads(h, d, scale, dtype=float):
 
 
 TIED = {
-    kernel: eqx.filter_jit(lambda *a, kernel=kernel: kernel.tied(*a, quartic=True)) for kernel in (Dense(), Chunked())
+    kernel: eqx.filter_jit(lambda *a, kernel=kernel: kernel.tied(*a, quartic=True))
+    for kernel in (Dense(), Chunked(block=64))
 }
 
 
 @pytest.mark.parametrize("kind", ["spread", "clustered", "weighted", "long"])
 @pytest.mark.parametrize(("n", "d", "h"), [(200, 3, 10), (93, 2, 7), (41, 5, 25), (130, 4, 1)])
 @pytest.mark.parametrize("scale", [1.0, 20.0])
-def test_tied_heads_by_symmetry_equal_the_dense_sums(kind, n, d, h, scale):
+def test_tied_heads_in_tiles_equal_the_dense_sums(kind, n, d, h, scale):
     """n: several tiles, tiles filled up, one tile. At scale 20 some logits reach a hundred."""
     x, log_w = cloud_for_tied(kind, n, d, float)
     D = symmetric_heads(h, d, scale)
@@ -156,6 +157,39 @@ def test_one_large_head_of_a_batch_does_not_disturb_the_others():
         alone = Dense().tied(D[i], x, log_w)
         np.testing.assert_allclose(together.log_m[i], alone.log_m, rtol=1e-12)
         np.testing.assert_allclose(together.mean[i], alone.mean, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_tokens_without_weight_are_as_if_they_were_not_there(scale):
+    """Wherever they are, in values and derivatives; the large scale takes the pass for the largest logit."""
+    q, light = scale * Q, 1e3 * jnp.ones((2, D))
+
+    def f(q, x, log_w):
+        t = Chunked(block=4)(q, x, log_w)
+        return jnp.sum(jnp.sin(t.log_m)) + jnp.sum(jnp.sin(t.mean))
+
+    slopes = jax.grad(f, (0, 1, 2))
+    alone = slopes(q, X, jnp.log(W))
+    padded = slopes(q, jnp.concatenate([light, X]), jnp.concatenate([jnp.full(2, -jnp.inf), jnp.log(W)]))
+    for a, b in zip(alone, (padded[0], padded[1][2:], padded[2][2:]), strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-12 * scale)
+    assert float(jnp.max(jnp.abs(padded[1][:2]))) < 1e-290
+
+
+def test_queries_that_see_no_weight_get_no_numbers():
+    """Under causal attention the first token sees itself alone."""
+    found = Chunked(block=3)(Q, X, jnp.log(W).at[0].set(-jnp.inf), causal=True)
+    assert bool(jnp.isnan(found.mean[:, 0]).all())
+    assert bool(jnp.isfinite(found.mean[:, 1:]).all())
+    assert bool(jnp.isnan(Chunked()(Q, X, jnp.full(N, -jnp.inf)).mean).all())
+
+
+def test_derivatives_do_not_keep_the_pairs():
+    """Eight heads and 2048 tokens make 268 MB of pairs."""
+    x = jnp.asarray(oracles.general(2048, 3, seed=0))
+    q, log_w = jnp.broadcast_to(x, (8, *x.shape)), jnp.zeros(2048)
+    slopes = jax.jit(jax.grad(lambda q, x, log_w: jnp.sum(Chunked()(q, x, log_w).mean ** 2), (0, 1, 2)))
+    assert slopes.lower(q, x, log_w).compile().memory_analysis().temp_size_in_bytes < 30e6
 
 
 def test_heads_that_are_not_numbers_give_no_numbers():

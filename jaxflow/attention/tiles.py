@@ -1,0 +1,209 @@
+"""Sums over all pairs of queries and tokens, a tile of both at a time:
+
+    P_ij = w_j e^{⟨q_i, x_j⟩} / m_i,      m_i = Σ_j w_j e^{⟨q_i, x_j⟩},      Σ_j P_ij Y_j
+
+and their derivatives, with S_ij = ⟨q_i, x_j⟩ + log w_j:
+
+    d log m_i = Σ_j P_ij dS_ij,      d(Σ_j P_ij Y_j) = Σ_j P_ij (dS_ij Y_j + dY_j) − d log m_i Σ_j P_ij Y_j
+
+Queries of all heads stand side by side, since they share their keys. A tile makes four matrix products at most and one
+exponential per pair; the shift that keeps it in range and log w are columns of the first product.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from jaxflow.attention.exponential import LARGEST, LOG2_E, exp2
+
+Rows = tuple[Array, ...]
+Keys = tuple[Array, ...]
+
+UNSEEN = -1e30
+"""The logit of a token without weight: finite, so that differences of such are no NaN."""
+
+KEYS = 256
+"""Tokens in a tile; more do not make its products faster."""
+
+
+def tile_pairs() -> int:
+    """Pairs in a tile: on a CPU what the caches of its cores hold, elsewhere enough to fill the device."""
+    return 2**18 if jax.default_backend() == "cpu" else 2**24
+
+
+def averages(
+    q: Float[Array, "h n d"],
+    x: Float[Array, "m d"],
+    log_w: Float[Array, " m"],
+    Y: Float[Array, "m c"],
+    *,
+    causal: bool = False,
+    block: int | None = None,
+) -> tuple[Float[Array, "h n"], Float[Array, "h n c"]]:
+    """log m_i and Σ_j P_ij Y_j for every query; over j ≤ i only if `causal`. NaN where all tokens seen have weight 0.
+
+    Memory is linear in n and m, and so is that of derivatives of any order, which compute the pairs again.
+
+    Args:
+        block: rows and keys of a tile; None: chosen here.
+    """
+    shift, total, means = _averages(q, x, log_w, Y, causal, block)
+    return shift + jnp.log(total), means
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(4, 5))
+def _averages(
+    q: Array, x: Array, log_w: Array, Y: Array, causal: bool, block: int | None
+) -> tuple[Float[Array, "h n"], Float[Array, "h n"], Float[Array, "h n c"]]:
+    """c_i, Z_i = Σ_j e^{S_ij − c_i} and the averages. Derivatives meet the same c again, so that their P_ij add up to 1
+    to rounding, as they would not to e^{S_ij − log m_i} with a large log m_i."""
+    tile = _tile(q, x, block)
+    shift = _shift(q, x, log_w, causal, tile)
+    Y1 = jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1)
+
+    def add(sums: Array, rows: Rows, keys: Keys) -> Array:
+        return sums + _exponentials(rows, keys) @ keys[-1].T
+
+    start = jnp.zeros((tile[0], Y1.shape[1]), q.dtype)
+    rows = _rows(q, shift, causal, tile)
+    S = _fold(add, start, rows, (*_keys(x, log_w, causal, tile), _cut(Y1, tile[1], keys=True)), q.shape)
+    return shift, S[..., 0], S[..., 1:] / S[..., :1]
+
+
+@_averages.defjvp
+def _(
+    causal: bool, block: int | None, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    shift, total, means = _averages(*primals, causal, block)
+    shift = jax.lax.stop_gradient(shift)
+    dlog_m, dmeans = differential(primals, tangents, shift, total, means, causal=causal, block=block)
+    return (shift, total, means), (jnp.zeros_like(shift), total * dlog_m, dmeans)
+
+
+def differential(
+    primals: tuple[Array, ...],
+    tangents: tuple[Array, ...],
+    shift: Float[Array, "h n"],
+    total: Float[Array, "h n"],
+    means: Float[Array, "h n c"],
+    *,
+    causal: bool,
+    block: int | None = None,
+) -> tuple[Float[Array, "h n"], Float[Array, "h n c"]]:
+    """d log m and the differential of the averages, where c, Z and the averages are known."""
+    (q, x, log_w, Y), (dq, dx, dlog_w, dY) = primals, tangents
+    tile = _tile(q, x, block)
+
+    def add(sums: Array, rows: Rows, keys: Keys) -> Array:
+        (dq, q1), (x, dx1, Y1, dY1) = rows[-2:], keys[-4:]
+        E = _exponentials(rows, keys)
+        dS = dq @ x + q1 @ dx1
+        # Keys are columns in every product: then their own derivatives are products of the fast kind as well.
+        return sums + (E * dS) @ Y1.T + E @ dY1.T
+
+    start = jnp.zeros((tile[0], 1 + Y.shape[1]), q.dtype)
+    one, zero, ones = jnp.ones_like(Y[:, :1]), jnp.zeros_like(Y[:, :1]), jnp.ones_like(q[..., :1])
+    rows = (
+        *_rows(q, shift, causal, tile),
+        *(_cut(y, tile[0]) for y in (dq, jnp.concatenate([q, ones], -1))),
+    )
+    of_keys = (
+        x,
+        jnp.concatenate([dx, dlog_w[:, None]], 1),
+        jnp.concatenate([one, Y], 1),
+        jnp.concatenate([zero, dY], 1),
+    )
+    keys = (*_keys(x, log_w, causal, tile), *(_cut(y, tile[1], keys=True) for y in of_keys))
+    S = _fold(add, start, rows, keys, q.shape) / total[..., None]
+    return S[..., 0], S[..., 1:] - S[..., :1] * means
+
+
+def _shift(q: Array, x: Array, log_w: Array, causal: bool, tile: tuple[int, int]) -> Float[Array, "h n"]:
+    """c_i for e^{S_ij − c_i}: max log w where no logit can leave the range, else max_j S_ij."""
+    h, n, _ = q.shape
+    largest = jnp.sqrt(jnp.max(jnp.sum(q * q, -1)) * jnp.max(jnp.sum(x * x, -1)))
+    heaviest = jnp.broadcast_to(jnp.max(log_w), (h, n))
+
+    def search(_: tuple[Array, Array]) -> tuple[Array, Array]:
+        def raise_(top: Array, rows: Rows, keys: Keys) -> Array:
+            return jnp.maximum(top, jnp.max(_logits(rows, keys), axis=1, keepdims=True))
+
+        start = jnp.full((tile[0], 1), UNSEEN, q.dtype)
+        rows = _rows(q, jnp.zeros_like(heaviest), causal, tile)
+        top = _fold(raise_, start, rows, _keys(x, log_w, causal, tile), q.shape)[..., 0]
+        return jnp.asarray(False), jnp.where(top <= UNSEEN, jnp.nan, top / LOG2_E)
+
+    # A loop of one turn or none, and not a branch: under vmap both sides of a branch are computed. NaN is "too large".
+    # The heaviest token may be one that causal queries do not see.
+    too_large = ~(largest <= LARGEST[np.dtype(q.dtype)]) | causal | ~jnp.isfinite(heaviest[0, 0])
+    return jax.lax.while_loop(lambda now: now[0], search, (too_large, heaviest))[1]
+
+
+def _rows(q: Array, shift: Array, causal: bool, tile: tuple[int, int]) -> Rows:
+    """log₂ e (q, −c) and 1, and if causal the places of the tokens that ask."""
+    Q = jnp.concatenate([LOG2_E * q, -LOG2_E * shift[..., None], jnp.ones_like(q[..., :1])], -1)
+    i = jnp.broadcast_to(jnp.arange(q.shape[1])[None, :, None], (*q.shape[:2], 1))
+    return (_cut(Q, tile[0]), *((_cut(i, tile[0]),) if causal else ()))
+
+
+def _keys(x: Array, log_w: Array, causal: bool, tile: tuple[int, int]) -> Keys:
+    """x, 1 and log₂ w as columns, and if causal the places of the tokens."""
+    seen = jnp.concatenate([x, jnp.ones_like(x[:, :1])], 1)
+    weight = _cut(LOG2_E * jnp.maximum(log_w, UNSEEN)[:, None], tile[1], fill=UNSEEN, keys=True)
+    X = jnp.concatenate([_cut(seen, tile[1], keys=True), weight], 1)
+    return (X, *((_cut(jnp.arange(x.shape[0])[:, None], tile[1], keys=True),) if causal else ()))
+
+
+def _logits(rows: Rows, keys: Keys) -> Float[Array, "r k"]:
+    """log₂ e (S_ij − c_i)."""
+    # log w and c need all digits, where a device would round the factors of a product.
+    S = jnp.matmul(rows[0], keys[0], precision="highest")
+    if len(rows) > 1 and jnp.issubdtype(rows[1].dtype, jnp.integer):
+        return jnp.where(keys[1] <= rows[1], S, UNSEEN)
+    return S
+
+
+def _exponentials(rows: Rows, keys: Keys) -> Float[Array, "r k"]:
+    return exp2(_logits(rows, keys))
+
+
+def _fold(
+    add: Callable[[Array, Rows, Keys], Array], start: Array, rows: Rows, keys: Keys, shape: tuple[int, ...]
+) -> Float[Array, "h n c"]:
+    """For every tile of rows `add`, from `start` on, over the tiles of keys."""
+    h, n, _ = shape
+    if len(rows[0]) == len(keys[0]) == 1:
+        sums = add(start, tuple(r[0] for r in rows), tuple(k[0] for k in keys))
+    else:
+        again = jax.checkpoint(add)
+
+        def over_keys(rows: Rows) -> Array:
+            return jax.lax.scan(lambda sums, keys: (again(sums, rows, keys), None), start, keys)[0]
+
+        sums = jax.lax.map(over_keys, rows)
+    return sums.reshape(-1, start.shape[1])[: h * n].reshape(h, n, -1)
+
+
+def _cut(y: Array, size: int, *, fill: float = 0, keys: bool = False) -> Array:
+    """(rows, c) or (h, n, c) in tiles of `size` rows, the last filled up; the tiles transposed if they are of keys."""
+    y = y.reshape(-1, y.shape[-1])
+    count = -(-len(y) // size)
+    tiles = jnp.pad(y, ((0, count * size - len(y)), (0, 0)), constant_values=fill).reshape(count, size, -1)
+    return jnp.swapaxes(tiles, 1, 2) if keys else tiles
+
+
+def _tile(q: Array, x: Array, block: int | None) -> tuple[int, int]:
+    """Rows and keys of a tile: equal shares, so that little is filled up."""
+    r, m = q.shape[0] * q.shape[1], x.shape[0]
+    if block is not None:
+        return min(r, block), min(m, block)
+    K = _share(m, max(KEYS, tile_pairs() // r))
+    return _share(r, max(1, tile_pairs() // K)), K
+
+
+def _share(n: int, most: int) -> int:
+    return -(-n // -(-n // most))
