@@ -109,14 +109,14 @@ def symmetric_heads(h, d, scale, dtype=float):
 
 TIED = {
     kernel: eqx.filter_jit(lambda *a, kernel=kernel: kernel.tied(*a, quartic=True))
-    for kernel in (Dense(), Chunked(block=64))
+    for kernel in (Dense(), Chunked(block=40))
 }
 
 
 @pytest.mark.parametrize("kind", ["spread", "clustered", "weighted", "long"])
 @pytest.mark.parametrize(("n", "d", "h"), [(200, 3, 10), (93, 2, 7), (41, 5, 25), (130, 4, 1)])
 @pytest.mark.parametrize("scale", [1.0, 20.0])
-def test_tied_heads_in_tiles_equal_the_dense_sums(kind, n, d, h, scale):
+def test_tied_heads_by_symmetry_equal_the_dense_sums(kind, n, d, h, scale):
     """n: several tiles, tiles filled up, one tile. At scale 20 some logits reach a hundred."""
     x, log_w = cloud_for_tied(kind, n, d, float)
     D = symmetric_heads(h, d, scale)
@@ -155,7 +155,8 @@ def test_one_large_head_of_a_batch_does_not_disturb_the_others():
     together = jax.jit(jax.vmap(lambda D: Chunked().tied(D, x, log_w)))(D)
     for i in range(2):
         alone = Dense().tied(D[i], x, log_w)
-        np.testing.assert_allclose(together.log_m[i], alone.log_m, rtol=1e-12)
+        # log m passes through 0, where rounding errors of the sums remain.
+        np.testing.assert_allclose(together.log_m[i], alone.log_m, rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(together.mean[i], alone.mean, atol=1e-12)
 
 
