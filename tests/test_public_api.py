@@ -42,8 +42,8 @@ ROOMS = {
         "sqrtm", "symmetrize",
     },
     "meanfield": {
-        "Density", "DensityBalance", "DensityFlow", "InfiniteDensityFlow", "balance", "coefficients", "energy",
-        "fastest_mode", "growth_rates", "least",
+        "Density", "DensityBalance", "DensityFlow", "InfiniteDensityFlow", "balance", "cloud_distance", "coefficients",
+        "energy", "fastest_mode", "fluctuations", "growth_rates", "least", "sampling_distance",
     },
     "measures": {"Cloud", "Gaussian", "gauss_hermite", "sample"},
     "particles": {

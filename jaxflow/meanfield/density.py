@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -187,8 +188,10 @@ class Density(eqx.Module):
         """Raise InputError if ρ can be seen and dips below 0 by more than 1e-3 of its largest value."""
         if not is_concrete(self.coefficients):
             return
-        F = _seen(self)
-        low, high = float(jnp.min(F)), float(jnp.max(F))
+        # A known density that meets a jit: nothing of this question is traced.
+        with jax.ensure_compile_time_eval():
+            F = _seen(self)
+            low, high = float(jnp.min(F)), float(jnp.max(F))
         if low < -NEGATIVE * high:
             raise InputError(
                 "is a density with negative values at this degree",
