@@ -236,7 +236,7 @@ class MeanFieldJob:
 
         if self.fixed:
             carry = from_arrays("carry", self.first[0], state)
-            saved = from_arrays("saved", self.first[1], state)
+            saved = jax.tree.map(jnp.asarray, from_arrays("saved", self.first[1], state))
             report = self.observable.report(*saved) if self.observable is balance else None
             found = {"outcome": each_outcome(carry.status), "t_end": carry.t_end, "steps": carry.steps}
             state = {**state, "final": self.last(state), **{name: np.asarray(x) for name, x in found.items()}}

@@ -176,9 +176,9 @@ def densities(ts: np.ndarray, c: np.ndarray, *, dim: int, largest: np.ndarray) -
             plot_density_globe(c[shown[i]], largest=top, ax=ax)
             ax.set_title(f"$t = {ts[shown[i]]:.3g}$", loc="center")
         else:
-            ax.set_axis_off()
+            ax.remove()
     mapped = ScalarMappable(Normalize(0, top), SHADES)
-    bar = figure.colorbar(mapped, ax=cells, orientation="horizontal", fraction=0.04, aspect=50, pad=0.02)
+    bar = figure.colorbar(mapped, ax=figure.axes, orientation="horizontal", fraction=0.04, aspect=50, pad=0.02)
     bar.set_label(r"$\rho$ (uniform: $1/4\pi = 0.0796$)")
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
     return figure
