@@ -14,7 +14,7 @@ from scipy.special import iv, sph_harm_y
 from jaxflow.errors import InputError
 from jaxflow.geometry import Sphere
 from jaxflow.meanfield import Density, coefficients, least
-from jaxflow.meanfield.evaluate import evaluate
+from jaxflow.meanfield.evaluate import evaluate, moments
 from jaxflow.meanfield.waves import area, degrees, laplacian, size, waves
 from jaxflow.measures import Cloud
 
@@ -77,12 +77,12 @@ def test_gradients_are_derivatives_along_great_circles_and_know_the_laplacian(di
 def test_the_error_of_a_smooth_function_falls_like_bessel_functions(dim):
     """Of e^{κ⟨c,x⟩} the coefficients of degree l are of size I_l(κ) (S¹) or i_l(κ) (S²): spectral accuracy."""
     f, x = von_mises(dim), jnp.asarray(oracles.unit_rows(50, dim, seed=2))
-    errors = [float(jnp.max(jnp.abs(Density.from_function(f, dim=dim, degree=n)(x) - f(x)))) for n in (6, 9, 12, 15)]
+    errors = [float(jnp.max(jnp.abs(Density.from_function(f, dim=dim, degree=n)(x) - f(x)))) for n in (6, 10, 14)]
     ratios = [b / a for a, b in pairwise(errors)]
-    assert errors[-1] < 1e-12
+    assert errors[-1] < 1e-10
     # Faster than geometrically.
     assert ratios[0] < 1e-2
-    assert ratios[1] < 0.7 * ratios[0]
+    assert ratios[1] < 0.5 * ratios[0]
     density = Density.from_function(f, dim=dim, degree=12)
     r = iv(1, 2) / iv(0, 2) if dim == 2 else 1 / np.tanh(2) - 0.5
     np.testing.assert_allclose(density.mean, r * CENTRE[dim], atol=1e-12)
@@ -128,13 +128,16 @@ def test_a_cloud_is_smoothed_by_brownian_motion(dim):
     )
 
 
+read, sum_up = jax.jit(evaluate), jax.jit(lambda x, w: moments(x, w, N))
+
+
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(st.integers(0, 10**6), st.sampled_from([2, 3]))
 def test_evaluation_and_moments_are_transposes(seed, dim):
     rng = np.random.default_rng(seed)
     c, x = jnp.asarray(rng.normal(size=size(dim, N))), jnp.asarray(oracles.unit_rows(6, dim, seed=seed))
     w = jnp.asarray(oracles.weights(6, seed=seed))
-    np.testing.assert_allclose(w @ evaluate(c, x), c @ coefficients(Cloud(x, jnp.log(w)), N), rtol=1e-12)
+    np.testing.assert_allclose(w @ read(c, x), c @ sum_up(x, w), rtol=1e-12)
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

@@ -57,13 +57,13 @@ def test_feed_forward_alone_carries_the_uniform_density_to_an_angular_gaussian(d
     L = expm(A)
     exact = 1 / (area(dim) * np.linalg.det(L) * np.linalg.norm(x @ np.linalg.inv(L).T, axis=1) ** dim)
     errors = []
-    for degree in (6, 12, 18, 24):
-        sol = solved(DensityFlow(Constant(A=A)), Density.uniform(dim=dim, degree=degree), 1.0, **TIGHT)
+    for degree in (8, 16, 24):
+        sol = solved(DensityFlow(Constant(A=A)), Density.uniform(dim=dim, degree=degree), 1.0, dt=0.02)
         errors.append(float(np.abs(sol.final(jnp.asarray(x)) - exact).max()))
         np.testing.assert_allclose(sol.final.mass, 1, rtol=1e-15)
     assert errors[-1] < 2e-7, errors
     slopes = np.diff(np.log(errors))
-    assert slopes.max() < -2.5, errors
+    assert slopes.max() < -3.5, errors
 
 
 @pytest.mark.parametrize("dim", [2, 3])
@@ -84,7 +84,7 @@ def test_attention_without_temperature_keeps_poissons_kernel(dim):
     w1 = solve_ivp(lambda t, w: 0.5 * (1 - w**2) * mean(w[0]), (0, t1), [w0], rtol=1e-12, atol=1e-13).y[0, -1]
     assert w1 > w0 + 0.03
     flow = DensityFlow(Constant(B=np.zeros((dim, dim)), V=np.eye(dim)))
-    sol = solved(flow, Density.from_function(kernel(w0), dim=dim, degree=24), t1, **TIGHT)
+    sol = solved(flow, Density.from_function(kernel(w0), dim=dim, degree=24), t1, dt=0.02)
     x = oracles.unit_rows(40, dim, seed=7)
     np.testing.assert_allclose(sol.final(jnp.asarray(x)), kernel(w1)(x), atol=1e-10)
     np.testing.assert_allclose(sol.final.mean, mean(w1) * axis, atol=1e-11)
@@ -96,7 +96,7 @@ def test_noise_alone_is_the_heat_equation(dim):
     start, kappa, t1 = smooth(dim), 3.0, 0.5
     flow = DensityFlow(Constant(A=np.zeros((dim, dim))), kappa=kappa)
     l = np.arange(13)
-    left = solved(flow, start, t1, **TIGHT).final.power / start.power
+    left = solved(flow, start, t1, dt=0.002, save_every=250).final.power / start.power
     np.testing.assert_allclose(left, np.exp(-2 * l * (l + dim - 2) * t1 / kappa), rtol=1e-6, atol=1e-10)
 
 
@@ -200,8 +200,11 @@ def test_compiled_equals_eager_and_derivatives_agree_with_differences():
         return run.__wrapped__(flow, density, t1=0.2, dt=0.1, observe=balance).observables.energy[-1]
 
     value, slope = jax.jit(jax.value_and_grad(along))(0.3)
-    np.testing.assert_allclose(value, along(0.3), rtol=1e-13)
     compiled = jax.jit(along)
+    np.testing.assert_allclose(value, compiled(0.3), rtol=1e-13)
+    flow = DensityFlow(Constant(D=D), direction="descend", norm=6.0)
+    for x, y in zip(*(field(0.0, density, flow.weights.at(0.0)) for field in (flow.field, eqx.filter_jit(flow.field)))):
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-11, atol=1e-13), x, y)
     np.testing.assert_allclose(slope, oracles.derivative(compiled, 0.3, step=1e-2), rtol=1e-9)
 
 
