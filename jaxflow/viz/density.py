@@ -81,7 +81,8 @@ def plot_density_circle(ts: Float[np.ndarray, " t"], c: Float[np.ndarray, "t K"]
     ax.set(xlim=(0, TURN), ylabel=r"$\rho$")
     ax.set_xlabel("angle")
     _angle_ticks(ax)
-    ax.legend(fontsize=NOTE)
+    # Above the axes: within them no place is free of curves.
+    ax.legend(fontsize=NOTE, ncols=3, loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2, columnspacing=1.2)
     return ax
 
 

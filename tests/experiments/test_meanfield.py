@@ -76,6 +76,8 @@ def test_a_run_is_that_of_the_library_and_resumes_to_the_same_bits(request_of, m
     sampling = [float(sampling_distance(sol.final, n=n, degree=4)) for n in (100, 400)]
     np.testing.assert_allclose(summary["sampling_distance"], sampling, rtol=1e-12)
     assert np.abs(np.log(np.array(summary["distance"]) / sampling)).max() < 0.9
+    assert min(summary["distance_std"]) > 1e-3
+    assert summary["least"] == pytest.approx(arrays["least"].min())
     slope = np.diff(np.log(summary["distance"]))[0] / np.log(4)
     np.testing.assert_allclose(summary["exponent"], slope, rtol=1e-12)
 

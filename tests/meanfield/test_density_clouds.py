@@ -88,13 +88,13 @@ def test_deviations_along_a_flow_have_the_covariance_of_the_linearised_equation(
 
 
 def test_tokens_on_the_sphere_approach_the_density_like_one_over_the_root_of_their_number():
-    """100 and 4900 tokens through `Harmonic`, twelve draws each: the exponent is −½ within four standard errors."""
+    """100 and 2500 tokens through `Harmonic`, twelve draws each: the exponent is −½ within four standard errors."""
     rho, t1 = density(3, 16), 0.3
     weights = Constant(D=oracles.symmetric(2, 3, scale=0.6, seed=5))
     knobs = {"t1": t1, "dt": 0.15}
     end = run(DensityFlow(weights, direction="descend").settle(rho, 0.0, t1), rho, **knobs).final
     flow = AttentionFlow(weights, direction="descend", kernel=Harmonic(2.0))
-    ns, repeats = np.array([100, 4900]), 12
+    ns, repeats = np.array([100, 2500]), 12
     found = np.zeros((len(ns), repeats))
     for i, n in enumerate(ns):
 
