@@ -7,6 +7,7 @@ Enter at a flow and a state, and solve:
     jf.particles.AttentionFlow   tokens under attention        acts on a jf.Cloud
     jf.gaussian.MomentFlow       Gaussians under attention     acts on a jf.Gaussian
     jf.control.steer             controls that carry one Gaussian to another
+    jf.meanfield.DensityFlow     densities under attention     acts on a jf.meanfield.Density
     jf.solve                     moves any of them; returns a jf.Solution
 
 Rooms, from the ground up (imports only point down this list):
@@ -18,6 +19,7 @@ Rooms, from the ground up (imports only point down this list):
     attention                    the primitive (log m, a): Dense, Chunked; rules: Softmax, L2, Sinkhorn
     solve                        methods, Solution, Status, observables
     particles, gaussian          velocity laws, energy, balance; moments, closed forms
+    meanfield                    densities on S¹ and S²: the limit of infinitely many tokens, growth rates
     transport                    Wasserstein distances, weighted by the mobility too, and minimising movements (JKO)
     control                      reachability, constructions, fitting
     scenarios                    exact answers that `jaxflow verify` recomputes
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from jaxflow import gaussian as gaussian
     from jaxflow import geometry as geometry
     from jaxflow import linalg as linalg
+    from jaxflow import meanfield as meanfield
     from jaxflow import measures as measures
     from jaxflow import particles as particles
     from jaxflow import runtime as runtime
@@ -66,7 +69,7 @@ if TYPE_CHECKING:
     from jaxflow.solve import solve as solve
 
 ROOMS = (
-    "attention", "control", "errors", "gaussian", "geometry", "linalg", "measures", "particles", "runtime",
+    "attention", "control", "errors", "gaussian", "geometry", "linalg", "meanfield", "measures", "particles", "runtime",
     "scenarios", "transport", "viz", "weights",
 )  # fmt: skip
 

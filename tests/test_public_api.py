@@ -41,6 +41,10 @@ ROOMS = {
         "bures_gap", "factor_of", "matrix_sign", "polar", "safe_norm", "solve_lyapunov", "solve_stable_lyapunov",
         "sqrtm", "symmetrize",
     },
+    "meanfield": {
+        "Density", "DensityBalance", "DensityFlow", "InfiniteDensityFlow", "balance", "cloud_distance", "coefficients",
+        "energy", "fastest_mode", "fluctuations", "growth_rates", "least", "sampling_distance",
+    },
     "measures": {"Cloud", "Gaussian", "gauss_hermite", "sample"},
     "particles": {
         "AbstractLimit", "AttentionFlow", "Balance", "Cloud", "InfiniteHeads", "LimitBalance", "OrnsteinUhlenbeckLimit",

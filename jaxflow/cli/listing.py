@@ -7,6 +7,7 @@ from typing import get_args
 
 from jaxflow.experiments.schema import KINDS, Control, Flow, Gaussian, Solve, kind_of
 from jaxflow.experiments.schema.base import Table
+from jaxflow.experiments.schema.meanfield import Clouds, DensityFlow, Infinite, Start
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
 from jaxflow.experiments.schema.tokens import Tokens
@@ -26,6 +27,8 @@ TABLES = {
     "[solve] of closure": Steps,
     "[blocks] of blocks": BlockSizes,
     "[[cases]] of blocks": Case,
+    "[clouds] of meanfield": Clouds,
+    "[flow] of meanfield": DensityFlow,
     "[grid] of phase": Grid,
     "[solve] of phase": Horizon,
 }
@@ -36,6 +39,8 @@ def print_listing() -> None:
     _print_tables("kinds of configs", {kind_of(kind): kind for kind in KINDS})
     _print_tables("kinds of [tokens]", {kind_of(kind): kind for kind in get_args(Tokens)})
     _print_tables("kinds of [weights]", {kind_of(kind): kind for kind in get_args(Weights)})
+    _print_tables("kinds of [density] of meanfield", {kind_of(kind): kind for kind in get_args(Start)})
+    _print_tables("kinds of [weights] of meanfield alone", {kind_of(Infinite): Infinite})
     _print_tables("other tables", TABLES)
     print("configs")
     for path in sorted(Path("configs").glob("**/*.toml")):

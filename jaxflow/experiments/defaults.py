@@ -9,6 +9,7 @@ from jaxflow.experiments.schema import (
     Closure,
     Control,
     Experiment,
+    MeanField,
     Moments,
     Particles,
     Phase,
@@ -17,8 +18,9 @@ from jaxflow.experiments.schema import (
     TokenSteer,
 )
 from jaxflow.experiments.schema.flow import Flow, MomentFlow
+from jaxflow.experiments.schema.meanfield import Infinite
 from jaxflow.experiments.schema.solve import FIXED
-from jaxflow.experiments.schema.weights import OrnsteinUhlenbeck, Weights, attention_of
+from jaxflow.experiments.schema.weights import Constant, OrnsteinUhlenbeck, Weights, attention_of
 
 SAVES = 200
 TOLERANCE = 1e-8
@@ -46,6 +48,9 @@ TOKEN_DEFAULTS: dict[str, dict[str, float]] = {
 }
 STEPS = 20
 
+NEGATIVITY = 1e-3
+"""meanfield: how far below 0 a density may dip, in units of its largest value."""
+
 
 def fill(experiment: Experiment) -> Experiment:
     """The same Experiment with every default written out."""
@@ -59,6 +64,8 @@ def fill(experiment: Experiment) -> Experiment:
             return with_token_defaults(experiment)
         case Closure() | Blocks() | Phase():
             return experiment
+        case MeanField():
+            return with_density_defaults(experiment)
 
 
 def method_of(solve: Solve, weights: Weights, flow: Flow | MomentFlow) -> str:
@@ -93,6 +100,23 @@ def with_saves(solve: Solve, weights: Weights, flow: Flow | MomentFlow) -> Solve
         max_steps=solve.max_steps or MAX_STEPS,
         save_at=solve.save_at if chosen else times,
     )
+
+
+def with_density_defaults(experiment: MeanField) -> MeanField:
+    """Name the law, the direction and the saves; how far below 0 a density may dip."""
+    flow, weights = experiment.flow, experiment.weights
+    infinite = isinstance(weights, Infinite)
+    attention = "tied" if infinite else attention_of(weights)
+    law = "unnormalized" if infinite else "softmax"
+    flow = replace(
+        flow,
+        law=law if flow.law is None and attention != "none" else flow.law,
+        direction="descend" if flow.direction is None and attention == "tied" else flow.direction,
+        negativity=NEGATIVITY if flow.negativity is None else flow.negativity,
+    )
+    # To a solver infinitely many heads are smooth weights.
+    like = Constant() if infinite else weights
+    return replace(experiment, flow=flow, solve=with_saves(experiment.solve, like, MomentFlow()))
 
 
 def with_token_defaults(experiment: TokenSteer) -> TokenSteer:

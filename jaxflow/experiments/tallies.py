@@ -10,7 +10,7 @@ from jaxflow.particles import Balance, count_clusters
 from jaxflow.solve import Status
 from jaxflow.solve.solution import ADVICE
 
-OUTCOMES = ("done", "blow_up", "max_steps", "nonfinite")
+OUTCOMES = ("done", "blow_up", "max_steps", "nonfinite", "unresolved")
 """From best to worst: the status of a run is the worst of its paths."""
 
 BURN_IN = 1 / 8

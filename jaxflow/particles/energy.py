@@ -50,19 +50,19 @@ def dissipation(
     flow: AttentionFlow, state: Cloud, velocity: Float[Array, "n d"], terms: Terms
 ) -> tuple[Scalar, Scalar]:
     """(slope G², rate R) of moving the cloud with this velocity."""
-    w, g = state.weights, _gradient(flow, state, terms)
+    w, g = state.weights, gradient(flow, state, terms)
     slope = jnp.einsum("i,i,ik,ik->", w, mobility(terms), velocity, velocity)
     return slope, -jnp.einsum("i,ik,ik->", w, g, velocity)
 
 
 def upper_gradient(flow: AttentionFlow, state: Cloud, terms: Terms) -> Scalar:
     """|∂E|² = Σ_i w_i |g(x_i)|²/b̂(x_i), the largest R²/G² of any velocity: Cauchy–Schwarz, R = −Σ w ⟨g, v⟩ ≤ |∂E| G."""
-    g = _gradient(flow, state, terms)
+    g = gradient(flow, state, terms)
     return jnp.einsum("i,i,ik,ik->", state.weights, 1 / mobility(terms), g, g)
 
 
-def _gradient(flow: AttentionFlow, state: Cloud, terms: Terms) -> Float[Array, "n d"]:
-    """g(x_i)."""
+def gradient(flow: AttentionFlow, state: Cloud, terms: Terms) -> Float[Array, "n d"]:
+    """g(x_i), the gradient of the first variation of E; it does not depend on the weights of `state`."""
     tilted, m = _tilted(terms)
     assert terms.layer.B is not None
     u = jnp.einsum("h,hi,hkl,hil->ik", head_average(terms.layer), m, terms.layer.B, tilted.mean)

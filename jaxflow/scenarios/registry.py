@@ -1,6 +1,7 @@
 """The list of all checks. A new capability adds its exact answers here."""
 
 from jaxflow.scenarios.check import Check
+from jaxflow.scenarios.densities import CHECKS as DENSITIES
 from jaxflow.scenarios.gaussians import CHECKS as GAUSSIANS
 from jaxflow.scenarios.regimes import CHECKS as REGIMES
 from jaxflow.scenarios.steering import CHECKS as STEERING
@@ -9,4 +10,4 @@ from jaxflow.scenarios.tokens import CHECKS as TOKENS
 
 def checks() -> tuple[Check, ...]:
     """Every check, the quick ones of each room first."""
-    return (*GAUSSIANS, *REGIMES, *TOKENS, *STEERING)
+    return (*GAUSSIANS, *REGIMES, *TOKENS, *DENSITIES, *STEERING)

@@ -86,9 +86,16 @@ def integrate(
         assert remaining is not None
         return remaining < horizon
 
+    def is_lost(t: Any, z: PyTree, args: Any, **_: Any) -> Array:
+        found = flow.lost(flow.join(z[0], rest))
+        assert found is not None
+        return found
+
     integrals = zero_integrals(flow, observable, jnp.asarray(t0, dtype), state, None)
     can_blow_up = eqx.filter_eval_shape(left, jnp.asarray(t0, dtype), (y, None), flow.weights.piece(0)) is not None
-    event = diffrax.Event(near_blow_up) if can_blow_up else None
+    can_be_lost = eqx.filter_eval_shape(lambda y: flow.lost(flow.join(y, rest)), y) is not None
+    assert not (can_blow_up and can_be_lost)
+    event = diffrax.Event(near_blow_up) if can_blow_up else diffrax.Event(is_lost) if can_be_lost else None
     empty = {"steps": jnp.asarray(0), "rejected": jnp.asarray(0)}
 
     def one(carry: Any, row: Any) -> tuple[Any, Any]:
@@ -118,7 +125,7 @@ def integrate(
         z_last = jax.tree.map(lambda x: x[0], z_last)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(z_last)]))
         z_next = jax.tree.map(lambda new, old: jnp.where(alive & finite, new, old), z_last, z)
-        fresh = _status(sol.result, finite)
+        fresh = _status(sol.result, finite, Status.unresolved if can_be_lost else Status.blow_up)
         status = Status.where(alive, fresh, status)
         if can_blow_up:
             remaining = left(t_last, z_next, schedule)
@@ -189,10 +196,10 @@ def _after_jump(
     return integrals if jump is None else axpy(jnp.where(alive, 1.0, 0.0), jump, integrals)
 
 
-def _status(result: Any, finite: Array) -> Any:
-    """diffrax's result in our words."""
+def _status(result: Any, finite: Array, event: Any) -> Any:
+    """diffrax's result in our words; `event` is what an event stands for."""
     R = diffrax.RESULTS
     status = Status.where(result == R.successful, Status.done, Status.nonfinite)
     status = Status.where(result == R.max_steps_reached, Status.max_steps, status)
-    status = Status.where(result == R.event_occurred, Status.blow_up, status)
+    status = Status.where(result == R.event_occurred, event, status)
     return Status.where(finite, status, Status.nonfinite)

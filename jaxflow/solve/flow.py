@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import PyTree
 
-from jaxflow._typing import PRNGKey, Real, Scalar
+from jaxflow._typing import Flag, PRNGKey, Real, Scalar
 from jaxflow.solve.methods import AbstractMethod
 from jaxflow.weights import AbstractSchedule, Layer
 
@@ -65,3 +65,10 @@ class AbstractFlow(eqx.Module):
 
         None says that this flow cannot blow up, and saves the test.
         """
+
+    def lost(self, state: Any) -> Flag | None:
+        """Whether a step has led to a state that no longer describes anything: the run then ends as `unresolved`.
+
+        None says that no state of this flow does that, and saves the test.
+        """
+        return None

@@ -115,7 +115,7 @@ def march(
         if flow.weights.random:
             kick = observable.kick(flow, t, state, schedule, (noise, after), h, first_terms)
             integrals = integrals if kick is None else axpy(1, kick, integrals)
-        return _accept(now, y, integrals, after, t, h, left)
+        return _accept(now, y, integrals, after, t, h, left, flow.lost(flow.join(y, now.rest)))
 
     # A padded step has length zero for every member of a batch, so this stays a branch under vmap.
     def step_or_skip(now: Carry, row: Any) -> tuple[Carry, None]:
@@ -163,13 +163,18 @@ def _add_jump(
     return jax.lax.cond(piece != came_from, changed, lambda integrals: integrals, integrals)
 
 
-def _accept(now: Carry, y: PyTree, integrals: PyTree, noise: Any, t: Array, h: Array, left: Array | None) -> Carry:
-    """The carry after a step: moved on if the result is finite and no blow-up falls within half a step."""
+def _accept(
+    now: Carry, y: PyTree, integrals: PyTree, noise: Any, t: Array, h: Array, left: Array | None, lost: Array | None
+) -> Carry:
+    """The carry after a step: moved on if the result is finite, not lost, and no blow-up comes within half a step."""
     alive = now.status == Status.done
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(y)]))
     blows_up = jnp.asarray(False) if left is None else left < h / 2
-    go = alive & finite & ~blows_up
-    status = Status.where(blows_up & alive, Status.blow_up, Status.where(finite | ~alive, now.status, Status.nonfinite))
+    gone = jnp.asarray(False) if lost is None else lost & finite
+    go = alive & finite & ~blows_up & ~gone
+    status = Status.where(finite | ~alive, now.status, Status.nonfinite)
+    status = Status.where(gone & alive, Status.unresolved, status)
+    status = Status.where(blows_up & alive, Status.blow_up, status)
     t_end = jnp.where(go, t + h, jnp.where(alive & blows_up, t + (0 if left is None else left), now.t_end))
 
     def keep(new: PyTree, old: PyTree) -> PyTree:

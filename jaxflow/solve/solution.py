@@ -17,12 +17,15 @@ class Status(eqx.Enumeration):
     blow_up = "the covariance becomes infinite at the reported time"
     max_steps = "the adaptive solver used up its steps"
     nonfinite = "the state stopped being finite"
+    unresolved = "the density became negative: it is finer than its degree resolves"
 
 
 ADVICE = {
     "max_steps": "raise max_steps, loosen rtol, or take Kvaerno5() if the layer is stiff",
     "nonfinite": "shorten the step dt, lower the norms of the weights, or use an adaptive method; a"
     " Harmonic kernel gives NaN where its error exceeds the tolerance: take Auto() or Chunked()",
+    "unresolved": "raise the degree of the density (its last coefficients, Density.power, should be small), shorten the"
+    " step dt, end the run earlier (clusters become points), or follow a cloud of tokens",
 }
 
 
@@ -57,7 +60,8 @@ class Solution(eqx.Module):
         t_end: t1; or the blow-up time; or the time of the last finite state.
         final: the last state reached, which is that of t1 when status is done.
         stats: numbers of steps taken and rejected; for tokens under attention `harmonic_degree`, the degree of
-            `attention.Harmonic`, 0 for direct sums.
+            `attention.Harmonic`, 0 for direct sums; for densities `harmonic_degree`, that of the attention kernel, and
+            `grid_degree`.
     """
 
     ts: Float[Array, " t"]
@@ -71,7 +75,7 @@ class Solution(eqx.Module):
 
     @property
     def outcome(self) -> str:
-        """The name of the status, on the host: "done", "blow_up", "max_steps" or "nonfinite"."""
+        """The name of the status, on the host: "done", "blow_up", "max_steps", "nonfinite" or "unresolved"."""
         return status_name(self.status)
 
     def raise_if_failed(self) -> "Solution":
@@ -89,5 +93,5 @@ class Solution(eqx.Module):
 def status_name(status: Any) -> str:
     """ "done", "blow_up", ... for a concrete Status."""
     value = int(np.asarray(status._value))
-    names = ("done", "blow_up", "max_steps", "nonfinite")
+    names = ("done", "blow_up", "max_steps", "nonfinite", "unresolved")
     return next(name for name in names if int(np.asarray(getattr(Status, name)._value)) == value)

@@ -6,6 +6,14 @@ from jaxflow.viz.blocks import plot_depth
 from jaxflow.viz.circle import plot_circle
 from jaxflow.viz.closure import plot_departure, plot_gain
 from jaxflow.viz.controls import plot_approach, plot_controls, plot_convergence
+from jaxflow.viz.density import (
+    plot_clouds,
+    plot_density_circle,
+    plot_density_globe,
+    plot_density_strip,
+    plot_extremes,
+    plot_spectrum,
+)
 from jaxflow.viz.ellipses import plot_ellipse, plot_ellipses
 from jaxflow.viz.energy import plot_dissipation, plot_energy
 from jaxflow.viz.globe import plot_globe
@@ -26,9 +34,13 @@ __all__ = [
     "plot_boundary",
     "plot_circle",
     "plot_cloud",
+    "plot_clouds",
     "plot_controls",
     "plot_convergence",
     "plot_densities",
+    "plot_density_circle",
+    "plot_density_globe",
+    "plot_density_strip",
     "plot_departure",
     "plot_depth",
     "plot_dissipation",
@@ -36,6 +48,7 @@ __all__ = [
     "plot_ellipse",
     "plot_ellipses",
     "plot_energy",
+    "plot_extremes",
     "plot_gain",
     "plot_globe",
     "plot_kappa",
@@ -44,6 +57,7 @@ __all__ = [
     "plot_phase",
     "plot_positions",
     "plot_residual",
+    "plot_spectrum",
     "plot_steering",
     "plot_token_convergence",
     "plot_token_steering",

@@ -10,6 +10,7 @@ from jaxflow.viz.animate import FuncAnimation, animate_steering
 from jaxflow.viz.balance import balance
 from jaxflow.viz.blocks import blocks
 from jaxflow.viz.closure import closure
+from jaxflow.viz.density import meanfield
 from jaxflow.viz.energy import dissipation
 from jaxflow.viz.moments import moments
 from jaxflow.viz.phase import phase
@@ -26,6 +27,7 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
     Args:
         kind: "particles" (`snapshots`, and with an energy balance `dissipation` and `balance`; over several numbers of
             heads `snapshots_h…` and `balance_h…` for each, `dissipation`, `exponent` and `balances`),
+            "meanfield" (`densities`, `resolution`, with clouds `clouds`, with an energy `dissipation` and `balance`),
             "moments" (`moments`), "steer" (`steering`), "steer_tokens" (`token_steering`), "closure", "blocks" or
             "phase" (one of that name).
         arrays: the arrays of the run. summary: its summary. config: its config, for geometry and tolerance.
@@ -52,8 +54,14 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
                 return {"blocks": blocks(arrays, summary)}
             case "phase":
                 return {"phase": phase(arrays, summary)}
+            case "meanfield":
+                drawn = meanfield(arrays, summary)
+                if "energy" in arrays:
+                    ts = arrays["ts"]
+                    drawn |= {"dissipation": dissipation(ts, arrays), "balance": balance(ts, arrays)}
+                return drawn
             case _:
-                kinds = "particles, moments, steer, steer_tokens, closure, blocks or phase"
+                kinds = "particles, moments, steer, steer_tokens, closure, blocks, phase or meanfield"
                 raise ValueError(f"no figures for runs of kind {kind!r}: expected {kinds}")
 
 

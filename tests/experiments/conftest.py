@@ -72,6 +72,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "grid": {"v": [-2, 2], "b": [-2, 2], "points": 9},
         "solve": {"t1": 30.0},
     },
+    "meanfield": {
+        "kind": "meanfield",
+        "density": {
+            "kind": "mixture",
+            "dim": 2,
+            "degree": 16,
+            "centres": [[1, 1]],
+            "concentration": 2,
+            "shares": [0.7],
+        },
+        "weights": {"kind": "constant", "D": [[1.0, 0.2], [0.2, 0.5]]},
+        "clouds": {"n": [100, 400], "repeats": 3},
+        "solve": {"t1": 0.4, "dt": 0.1, "save_every": 1},
+    },
 }
 
 

@@ -21,7 +21,9 @@ def refused(data, folder, *words):
         assert word in str(raised.value)
 
 
-@pytest.mark.parametrize("kind", ["particles", "moments", "steer", "steer_tokens", "closure", "blocks", "phase"])
+@pytest.mark.parametrize(
+    "kind", ["particles", "moments", "steer", "steer_tokens", "closure", "blocks", "phase", "meanfield"]
+)
 def test_resolved_configs_load_to_the_same_experiment(config, tmp_path, kind):
     experiment = build(config(kind), folder=tmp_path)
     (tmp_path / "again.toml").write_text(resolved(experiment), encoding="utf-8")

@@ -266,9 +266,45 @@ def test_the_title_tells_the_result():
     assert figure.axes[0].get_title("left") == r"Steered to $W_2 = 3.1\times 10^{-4}$ in 57 iterations"
 
 
+def density(*, dim: int, t: int = 5, clouds: bool = True, balance: bool = True) -> dict:
+    K = 9 if dim == 2 else 16
+    c = 0.02 * RNG.standard_normal((t, K))
+    c[:, 0] = 1 / np.sqrt(2 * np.pi * (dim - 1))
+    arrays = {"ts": np.linspace(0, 2, t), "coefficients": c, "dim": np.array(dim)}
+    arrays |= {"least": np.linspace(0.05, -0.01, t), "largest": np.linspace(0.1, 0.4, t), "power": np.ones((t, 5)) ** 2}
+    if clouds:
+        n = np.array([100, 1000])
+        arrays |= {"clouds": n, "distances": n[:, None] ** -0.5 * [0.9, 1.1], "sampling": n**-0.5}
+    if balance:
+        arrays |= {name: np.abs(RNG.standard_normal((1, t))) for name in BALANCE}
+    return arrays
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_densities_have_a_picture_of_themselves_their_resolution_and_their_clouds(dim):
+    summary = {"exponent": -0.5, "exponent_std": 0.01}
+    drawn = viz.figures("meanfield", density(dim=dim), summary, config())
+    check(drawn, {"densities", "resolution", "clouds", "dissipation", "balance"})
+    assert "-0.500" in drawn["clouds"].axes[0].get_title("left")
+    few = viz.figures("meanfield", density(dim=dim, t=1, clouds=False, balance=False), {}, config())
+    check(few, {"densities", "resolution"})
+
+
+def test_the_globe_shows_the_density_where_it_is():
+    """ρ = (1 + ½⟨c, x⟩)/4π, c the direction of the eye: brightest in the middle of the disc; outside nothing."""
+    c, eye = np.zeros(4), np.linalg.solve(view(np.eye(3)).T, [0.0, 0.0, 1.0])
+    c[0] = 1 / np.sqrt(4 * np.pi)
+    c[[3, 1, 2]] = 0.5 * eye / np.sqrt(12 * np.pi)
+    image = np.asarray(viz.plot_density_globe(c).images[-1].get_array().filled(np.nan))
+    middle = image.shape[0] // 2
+    np.testing.assert_allclose(image[middle, middle], 1.5 / (4 * np.pi), rtol=1e-3)
+    np.testing.assert_allclose(np.nanmin(image), 1 / (4 * np.pi), rtol=0.05)
+    assert np.isnan(image[0, 0])
+
+
 def test_unknown_kinds_are_refused():
-    with pytest.raises(ValueError, match="meanfield"):
-        viz.figures("meanfield", {}, {}, config())
+    with pytest.raises(ValueError, match="nothing"):
+        viz.figures("nothing", {}, {}, config())
 
 
 def test_drawing_leaves_the_settings_of_matplotlib_alone():

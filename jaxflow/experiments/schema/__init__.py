@@ -8,6 +8,7 @@ from jaxflow.experiments.schema.base import Positive, Table
 from jaxflow.experiments.schema.control import Control
 from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.gaussian import Gaussian
+from jaxflow.experiments.schema.meanfield import Clouds, DensityFlow, DensityWeights, Start
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.solve import Solve, SteerSolve
 from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
@@ -91,8 +92,19 @@ class Phase(Table, frozen=True, kw_only=True, tag_field="kind", tag="phase"):
     seed: Seed = 0
 
 
-Experiment = Particles | Moments | Steer | TokenSteer | Closure | Blocks | Phase
-KINDS = (Particles, Moments, Steer, TokenSteer, Closure, Blocks, Phase)
+class MeanField(Table, frozen=True, kw_only=True, tag_field="kind", tag="meanfield"):
+    """A density on S¹ or S² moved by attention, infinitely many tokens, and clouds of tokens beside it."""
+
+    density: Start
+    weights: DensityWeights
+    solve: Solve
+    flow: DensityFlow = field(default_factory=DensityFlow)
+    clouds: Clouds = field(default_factory=Clouds)
+    seed: Seed = 0
+
+
+Experiment = Particles | Moments | Steer | TokenSteer | Closure | Blocks | Phase | MeanField
+KINDS = (Particles, Moments, Steer, TokenSteer, Closure, Blocks, Phase, MeanField)
 
 
 def kind_of(table: Table | type[Table]) -> str:
