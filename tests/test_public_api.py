@@ -48,6 +48,7 @@ ROOMS = {
         "equispaced", "gauss_hermite", "limit_balance", "mobility", "octahedral", "order_parameter", "sample",
         "uniform", "uniform_energy", "von_mises_fisher",
     },
+    "pretrained": {"Block", "Encoder", "SelfAttention", "load"},
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},
     "transport": {
