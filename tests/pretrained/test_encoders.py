@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import warnings
 
 import equinox as eqx
 import jax
@@ -13,8 +12,6 @@ from safetensors.numpy import load_file, save_file
 
 from jaxflow.errors import InputError
 from jaxflow.pretrained import load
-
-torch = pytest.importorskip("torch", reason="needs PyTorch: pip install -e '.[test]'")
 
 TOKENS = {
     "hidden_size": 24,
@@ -35,12 +32,7 @@ MODELS = {
 
 
 @pytest.fixture(scope="module")
-def transformers():
-    return pytest.importorskip("transformers", reason="needs transformers: pip install -e '.[test]'")
-
-
-@pytest.fixture(scope="module")
-def saved(transformers, tmp_path_factory):
+def saved(torch, transformers, tmp_path_factory):
     """A model of each kind with random weights (all of them: norms, biases and scales too) and its folder."""
     made = {}
 
@@ -50,10 +42,7 @@ def saved(transformers, tmp_path_factory):
             torch.manual_seed(3)
             # "eager" takes its softmax in float32, whatever the precision of the model.
             options = {"attn_implementation": "sdpa"} | ({"reference_compile": False} if kind == "modernbert" else {})
-            with warnings.catch_warnings():
-                # Loading a model's file loads parts of PyTorch that are deprecated.
-                warnings.simplefilter("ignore")
-                model = getattr(transformers, model)(getattr(transformers, config)(**keys, **options)).eval()
+            model = getattr(transformers, model)(getattr(transformers, config)(**keys, **options)).eval()
             with torch.no_grad():
                 for name, x in model.named_parameters():
                     x.copy_(torch.randn_like(x) * 0.3 + (1.0 if "norm" in name.lower() and "weight" in name else 0.0))
@@ -79,10 +68,12 @@ def ours(encoder, inputs):
 
 
 def theirs(model, inputs, dtype):
-    model = model.to(dtype)
+    import torch
+
+    model = model.to(getattr(torch, np.dtype(dtype).name))
     x = torch.as_tensor(inputs)[None]
     with torch.no_grad():
-        out = model(x if x.dtype == torch.int64 else x.to(dtype), output_hidden_states=True)
+        out = model(x if x.dtype == torch.int64 else x.to(model.dtype), output_hidden_states=True)
     return [h[0].numpy() for h in out.hidden_states], out.last_hidden_state[0].numpy()
 
 
@@ -90,7 +81,7 @@ def compare(encoder, model, inputs, dtype, *, tolerance):
     """Every hidden state, relative to the size of its entries. ModernBERT norms the last one it returns."""
     inputs = np.asarray(inputs, None if inputs.dtype == np.int64 else dtype)
     found, last = ours(encoder, jnp.asarray(inputs))
-    expected, expected_last = theirs(model, inputs, getattr(torch, np.dtype(dtype).name))
+    expected, expected_last = theirs(model, inputs, dtype)
     assert found.dtype == dtype
     assert len(found) == len(expected)
     for mine, other in zip(found, expected):
@@ -110,6 +101,7 @@ def test_hidden_states_of_every_layer_are_those_of_transformers(saved, monkeypat
 
 def in_double(model, monkeypatch):
     """Lets ModernBERT of transformers compute its rotary positions in float64."""
+    import torch
 
     def angles(self, x, position_ids):
         k = 2 * len(self.inv_freq)
