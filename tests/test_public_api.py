@@ -48,7 +48,10 @@ ROOMS = {
         "equispaced", "gauss_hermite", "limit_balance", "mobility", "octahedral", "order_parameter", "sample",
         "uniform", "uniform_energy", "von_mises_fisher",
     },
-    "pretrained": {"Block", "Encoder", "SelfAttention", "load"},
+    "pretrained": {
+        "Block", "Departures", "Encoder", "LayerReport", "SelfAttention", "departures", "load", "measure_layer",
+        "own_gaussian", "p_values", "round_gaussian",
+    },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},
     "transport": {
