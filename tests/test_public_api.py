@@ -49,7 +49,8 @@ ROOMS = {
         "uniform", "uniform_energy", "von_mises_fisher",
     },
     "pretrained": {
-        "Block", "Departures", "Encoder", "LayerReport", "SelfAttention", "departures", "load", "measure_layer",
+        "Block", "Departures", "EffectiveLayer", "Encoder", "LayerReport", "SelfAttention", "departures",
+        "effective_layer", "load", "measure_layer",
         "own_gaussian", "p_values", "round_gaussian",
     },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},

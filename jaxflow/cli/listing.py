@@ -7,6 +7,7 @@ from typing import get_args
 
 from jaxflow.experiments.schema import KINDS, Control, Flow, Gaussian, Solve, kind_of
 from jaxflow.experiments.schema.base import Table
+from jaxflow.experiments.schema.pretrained import Input, Measurement, Model
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
 from jaxflow.experiments.schema.tokens import Tokens
@@ -28,6 +29,9 @@ TABLES = {
     "[[cases]] of blocks": Case,
     "[grid] of phase": Grid,
     "[solve] of phase": Horizon,
+    "[model] of pretrained": Model,
+    "[input] of pretrained": Input,
+    "[measure] of pretrained": Measurement,
 }
 
 

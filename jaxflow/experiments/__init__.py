@@ -3,7 +3,17 @@
 from pathlib import Path
 
 from jaxflow.experiments.job import Job
-from jaxflow.experiments.schema import Blocks, Closure, Experiment, Moments, Particles, Phase, Steer, TokenSteer
+from jaxflow.experiments.schema import (
+    Blocks,
+    Closure,
+    Experiment,
+    Moments,
+    Particles,
+    Phase,
+    Pretrained,
+    Steer,
+    TokenSteer,
+)
 
 
 def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
@@ -47,3 +57,7 @@ def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
             from jaxflow.experiments import phase
 
             return phase.job(experiment, folder=folder, precision=precision)
+        case Pretrained():
+            from jaxflow.experiments import pretrained
+
+            return pretrained.job(experiment, folder=folder, precision=precision)

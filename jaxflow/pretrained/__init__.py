@@ -4,6 +4,8 @@ from jaxflow.pretrained.attention import SelfAttention as SelfAttention
 from jaxflow.pretrained.block import Block as Block
 from jaxflow.pretrained.departures import Departures as Departures
 from jaxflow.pretrained.departures import departures as departures
+from jaxflow.pretrained.effective import EffectiveLayer as EffectiveLayer
+from jaxflow.pretrained.effective import effective_layer as effective_layer
 from jaxflow.pretrained.encoder import Encoder as Encoder
 from jaxflow.pretrained.inputs import own_gaussian as own_gaussian
 from jaxflow.pretrained.inputs import round_gaussian as round_gaussian

@@ -24,6 +24,11 @@ class AbstractAttention(eqx.Module):
     def __call__(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         raise NotImplementedError
 
+    @property
+    def exchangeable(self) -> bool:
+        """Whether the order of the tokens does not matter."""
+        raise NotImplementedError
+
 
 @final
 class SelfAttention(AbstractAttention):
@@ -45,6 +50,10 @@ class SelfAttention(AbstractAttention):
     heads: int = eqx.field(static=True)
     theta: float | None = eqx.field(static=True, default=None)
     window: int | None = eqx.field(static=True, default=None)
+
+    @property
+    def exchangeable(self) -> bool:
+        return self.theta is None and self.window is None
 
     def __call__(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
         n = x.shape[0]

@@ -33,16 +33,19 @@ class Block(eqx.Module):
     post: bool = eqx.field(static=True, default=False)
 
     def __call__(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        x = self.attend(x)
-        if self.post:
-            return self.norm2(x + self.feedforward(x))
-        y = self.feedforward(self.norm2(x))
-        return x + (y if self.scale2 is None else self.scale2[None] * y)
+        return self.second(self.first(x))
 
-    def attend(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        """The first half: attention and its residual sum, with the norm that follows it in a post-norm block."""
+    def first(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """Attention and its residual sum, with the norm that follows it in a post-norm block."""
         if self.post:
             assert self.norm1 is not None
             return self.norm1(x + self.attention(x))
         y = self.attention(x if self.norm1 is None else self.norm1(x))
         return x + (y if self.scale1 is None else self.scale1[None] * y)
+
+    def second(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
+        """The feed-forward layer, likewise; it sees every token by itself."""
+        if self.post:
+            return self.norm2(x + self.feedforward(x))
+        y = self.feedforward(self.norm2(x))
+        return x + (y if self.scale2 is None else self.scale2[None] * y)

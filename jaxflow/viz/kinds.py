@@ -13,6 +13,7 @@ from jaxflow.viz.closure import closure
 from jaxflow.viz.energy import dissipation
 from jaxflow.viz.moments import moments
 from jaxflow.viz.phase import phase
+from jaxflow.viz.pretrained import pretrained
 from jaxflow.viz.snapshots import snapshots
 from jaxflow.viz.steering import steering
 from jaxflow.viz.style import STYLE
@@ -26,8 +27,8 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
     Args:
         kind: "particles" (`snapshots`, and with an energy balance `dissipation` and `balance`; over several numbers of
             heads `snapshots_h…` and `balance_h…` for each, `dissipation`, `exponent` and `balances`),
-            "moments" (`moments`), "steer" (`steering`), "steer_tokens" (`token_steering`), "closure", "blocks" or
-            "phase" (one of that name).
+            "moments" (`moments`), "steer" (`steering`), "steer_tokens" (`token_steering`), "closure", "blocks",
+            "phase" or "pretrained" (one of that name).
         arrays: the arrays of the run. summary: its summary. config: its config, for geometry and tolerance.
     """
     with mpl.rc_context(STYLE):
@@ -52,8 +53,10 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
                 return {"blocks": blocks(arrays, summary)}
             case "phase":
                 return {"phase": phase(arrays, summary)}
+            case "pretrained":
+                return {"pretrained": pretrained(arrays, summary, config)}
             case _:
-                kinds = "particles, moments, steer, steer_tokens, closure, blocks or phase"
+                kinds = "particles, moments, steer, steer_tokens, closure, blocks, phase or pretrained"
                 raise ValueError(f"no figures for runs of kind {kind!r}: expected {kinds}")
 
 

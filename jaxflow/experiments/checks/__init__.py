@@ -6,12 +6,23 @@ from jaxflow.errors import InputError
 from jaxflow.experiments.checks.control import check_control, check_steer_tokens
 from jaxflow.experiments.checks.flow import check_direction, check_flow
 from jaxflow.experiments.checks.gaussian import check_gaussian
+from jaxflow.experiments.checks.pretrained import check_pretrained
 from jaxflow.experiments.checks.regimes import check_cases, check_closure, check_phase
 from jaxflow.experiments.checks.solve import check_solve
 from jaxflow.experiments.checks.steer_tokens import check_token_steering
 from jaxflow.experiments.checks.tokens import check_tokens
 from jaxflow.experiments.checks.weights import check_single_run, check_weights
-from jaxflow.experiments.schema import Blocks, Closure, Experiment, Moments, Particles, Phase, Steer, TokenSteer
+from jaxflow.experiments.schema import (
+    Blocks,
+    Closure,
+    Experiment,
+    Moments,
+    Particles,
+    Phase,
+    Pretrained,
+    Steer,
+    TokenSteer,
+)
 
 
 def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
@@ -51,6 +62,8 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
             d = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
             check_phase(experiment.weights, experiment.grid, d)
             _check_double(precision)
+        case Pretrained():
+            check_pretrained(experiment, folder=folder, precision=precision)
 
 
 def _check_double(precision: str) -> None:
