@@ -8,11 +8,9 @@ Layer norm is affine as far as the tokens' variances are equal, LN(x) ≈ M x + 
     B_h = K_hᵀQ_h/√k, t_h = K_hᵀq_h/√k
     attention(x) ≈ Σ_h V_h (μ + Σ(B_h x + t_h)) + o,            V_h = W_O,h W_V,h M
 
-and what follows attention is fitted: x⁺ ≈ T x' + t by least squares over the tokens x' between the two halves. Together
+and what the block does afterwards, x⁺ ≈ T (x + attention(x)) + t, is fitted by least squares over the tokens. Together
 
-    A = T P − 1,     V_h → T P V_h,     b = T (P (o + Σ_h V_h Σ t_h) + p) + t
-
-where x' ≈ P(x + attention) + p: P = 1 in a pre-norm block, the norm after attention in a post-norm one.
+    A = T − 1,     V_h → T V_h,     b = T (o + Σ_h V_h Σ t_h) + t.
 """
 
 from typing import final
@@ -93,18 +91,13 @@ def effective_layer(block: Block, x: Float[Array, "p n d"]) -> EffectiveLayer:
     output = jax.lax.map(lambda y: attention(y if block.post else _normed(block.norm1, y)), x)
     output = output if block.scale1 is None else block.scale1[None, None] * output
     ideal = _flat(x - mu[None, None]) @ heads.slope.T + heads.at_mean[None]
-    middle = x + output
-    P, p = jnp.eye(len(mu), dtype=mu.dtype), jnp.zeros_like(mu)
-    if block.post and block.norm1 is not None:
-        P, p = _affine(block.norm1, middle)
-        middle = jax.lax.map(block.norm1, middle)
-    after = jax.lax.map(block.second, middle)
-    T, t = _least_squares(_flat(middle), _flat(after))
+    after = jax.lax.map(block, x)
+    T, t = _least_squares(_flat(x + output), _flat(after))
     # What (1.1) has as V a(x) + b: at the mean a = μ + Σ B μ.
-    V = jnp.einsum("ij,jk,hkl->hil", T, P, heads.V)
+    V = jnp.einsum("ij,hjk->hik", T, heads.V)
     taken = jnp.einsum("hij,j->i", V, mu) + jnp.einsum("hij,jk,hkl,l->i", V, Sigma, heads.B, mu)
-    b = T @ (P @ heads.at_mean + p) + t - taken
-    layer = Constant(B=heads.B, V=V, A=T @ P - jnp.eye(len(mu), dtype=mu.dtype), b=b).at(0.0)
+    b = T @ heads.at_mean + t - taken
+    layer = Constant(B=heads.B, V=V, A=T - jnp.eye(len(mu), dtype=mu.dtype), b=b).at(0.0)
     (dmu, dL), _ = MomentFlow(Constant(B=layer.B, V=layer.V, A=layer.A, b=layer.b)).field(0.0, start, layer)
     predicted, end = Gaussian(mu + dmu, start.factor + dL), _gaussian(_flat(after))
     kappa = jax.lax.map(lambda B: kappa_eff(Layer(B=B[None]), start), heads.B)

@@ -1,5 +1,5 @@
-"""How long do Gaussian tokens stay Gaussian in a trained encoder? Departures by depth beside their null band, spectra of
-the covariances, and where equation (1.1) says that the covariance goes."""
+"""How long do Gaussian tokens stay Gaussian in a trained encoder? Departures by depth beside their null band, the
+spectra of the covariances, and where equation (1.1) says that the covariance goes."""
 
 from typing import Any
 
