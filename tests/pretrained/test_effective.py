@@ -92,7 +92,7 @@ def test_norms_are_affine_where_all_tokens_have_one_variance():
     M, c = block.norm1.affine(1.0)
     np.testing.assert_allclose(np.asarray(x) @ np.asarray(M).T + np.asarray(c), u, atol=1e-10)
     q, k = block.attention.query, block.attention.key
-    centred = np.asarray(x - x.mean(0))
+    centred = np.asarray(x) - np.asarray(x).mean(0)
     for h in range(HEADS):
         part = slice(2 * h, 2 * h + 2)
         queries = u @ np.asarray(q.weight[part]).T + np.asarray(q.bias[part])
