@@ -50,7 +50,7 @@ ROOMS = {
     },
     "pretrained": {
         "Block", "Departures", "EffectiveLayer", "Encoder", "LayerReport", "SelfAttention", "departures",
-        "effective_layer", "load", "measure_layer",
+        "PrescribedAttention", "effective_layer", "load", "measure_layer", "prescribe",
         "own_gaussian", "p_values", "round_gaussian",
     },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},

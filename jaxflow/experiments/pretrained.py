@@ -17,9 +17,18 @@ import numpy as np
 from jaxflow.errors import InputError
 from jaxflow.experiments import build
 from jaxflow.experiments.job import Progress, Run, State
-from jaxflow.experiments.schema import Pretrained
+from jaxflow.experiments.schema import Prescribed, Pretrained
 from jaxflow.measures import Gaussian, sample
-from jaxflow.pretrained import Block, Encoder, effective_layer, load, measure_layer, own_gaussian, round_gaussian
+from jaxflow.pretrained import (
+    Block,
+    Encoder,
+    effective_layer,
+    load,
+    measure_layer,
+    own_gaussian,
+    prescribe,
+    round_gaussian,
+)
 from jaxflow.pretrained.departures import NAMES
 
 CLOSE = 1.5
@@ -28,7 +37,7 @@ CLOSE = 1.5
 MISSED = 0.25
 """(1.1) describes a block if it misses at most this share of the way and the tokens before it are close to Gaussian."""
 
-OF_BLOCKS = ("kappa", "tilt", "attention", "gain", "affine", "missed")
+OF_BLOCKS = ("kappa", "tilt", "self_weight", "attention", "gain", "affine", "missed")
 """The numbers of an `EffectiveLayer` that are kept."""
 
 
@@ -42,7 +51,26 @@ def job(experiment: Pretrained, *, folder: Path, precision: str) -> "PretrainedJ
         encoder = load(folder / experiment.model.folder, dtype=jnp.dtype(precision))
     except InputError as error:
         raise error.at("model") from None
-    return PretrainedJob(experiment, encoder, jax.random.key(experiment.seed))
+    start = _gaussian(experiment, encoder)
+    if experiment.prescribed is not None:
+        encoder = _with_prescribed(encoder, start, experiment.prescribed)
+    return PretrainedJob(experiment, encoder, start, jax.random.key(experiment.seed))
+
+
+def _gaussian(experiment: Pretrained, encoder: Encoder) -> Gaussian:
+    """What enters the first block."""
+    table = experiment.input
+    return own_gaussian(encoder) if table.law == "own" else round_gaussian(encoder, deviation=table.deviation)
+
+
+def _with_prescribed(encoder: Encoder, start: Gaussian, table: Prescribed) -> Encoder:
+    variances, axes = jnp.linalg.eigh(start.covariance)
+    axes = axes[:, encoder.dim - min(table.axes, encoder.dim) :]
+    P = (axes @ axes.T)[None]
+    try:
+        return prescribe(encoder, table.kappa / variances[-1] * P, table.v * P, feedforward=table.feedforward)
+    except InputError as error:
+        raise error.at("prescribed") from None
 
 
 @dataclass(frozen=True)
@@ -51,6 +79,7 @@ class PretrainedJob:
 
     experiment: Pretrained
     encoder: Encoder
+    gaussian: Gaussian
     key: Any
 
     def describe(self) -> dict[str, str]:
@@ -60,14 +89,6 @@ class PretrainedJob:
             "tokens": f"{measure.repeats} sequences of {measure.tokens}",
             "nulls": str(measure.nulls),
         }
-
-    @property
-    def gaussian(self) -> Gaussian:
-        """What enters the first block."""
-        table = self.experiment.input
-        if table.law == "own":
-            return own_gaussian(self.encoder)
-        return round_gaussian(self.encoder, deviation=table.deviation)
 
     @property
     def described(self) -> bool:
@@ -118,12 +139,15 @@ class PretrainedJob:
         summary["close_until"] = _first_false(close)
         summary["effective_rank"] = arrays["effective_rank"].tolist()
         summary["trace"] = arrays["eigenvalues"].sum(1).tolist()
+        summary["largest"] = arrays["eigenvalues"][:, 0].tolist()
         summary["mean_norm"] = np.linalg.norm(arrays["mean"], axis=1).tolist()
         if self.described:
             summary |= {name: arrays[name].tolist() for name in ("attention", "gain", "affine", "missed")}
+            summary["predicted_largest"] = arrays["predicted_eigenvalues"][:, 0].tolist()
             summary["predicted_trace"] = arrays["predicted_eigenvalues"].sum(1).tolist()
             summary["kappa_max"] = arrays["kappa"].max(1).tolist()
             summary["tilt_max"] = arrays["tilt"].max(1).tolist()
+            summary["self_weight_max"] = arrays["self_weight"].max(1).tolist()
             summary["described"] = (1 + np.flatnonzero((arrays["missed"] <= MISSED) & close[:-1])).tolist()
         else:
             summary["warning"] = "attention depends on positions: no block has one B, and (1.1) is not compared"

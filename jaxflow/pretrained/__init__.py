@@ -13,3 +13,5 @@ from jaxflow.pretrained.layerwise import LayerReport as LayerReport
 from jaxflow.pretrained.layerwise import measure_layer as measure_layer
 from jaxflow.pretrained.layerwise import p_values as p_values
 from jaxflow.pretrained.load import load as load
+from jaxflow.pretrained.prescribed import PrescribedAttention as PrescribedAttention
+from jaxflow.pretrained.prescribed import prescribe as prescribe

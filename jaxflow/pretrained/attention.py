@@ -15,7 +15,24 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from jaxflow.errors import InputError
 from jaxflow.pretrained.parts import Linear
+
+
+@final
+class Heads(eqx.Module):
+    """Attention as in (1.1): y_i = Σ_h V_h a_h(x_i) + o, a_h(x) the mean of the x_j weighted by e^{⟨B_h x + t_h, x_j⟩}.
+
+    Attributes:
+        B, V: (h, d, d).
+        tilt: t, (h, d).
+        constant: o, (d,).
+    """
+
+    B: Float[Array, "h d d"]
+    V: Float[Array, "h d d"]
+    tilt: Float[Array, "h d"]
+    constant: Float[Array, " d"]
 
 
 class AbstractAttention(eqx.Module):
@@ -27,6 +44,10 @@ class AbstractAttention(eqx.Module):
     @property
     def exchangeable(self) -> bool:
         """Whether the order of the tokens does not matter."""
+        raise NotImplementedError
+
+    def heads_at(self, M: Float[Array, "d d"], c: Float[Array, " d"]) -> Heads:
+        """Its heads, where it sees M x + c in place of x; exact for any tokens if it is exchangeable."""
         raise NotImplementedError
 
 
@@ -65,6 +86,31 @@ class SelfAttention(AbstractAttention):
             logits = jnp.where(within(n, self.window)[None], logits, -jnp.inf)
         y = jnp.einsum("hij,jhk->ihk", jax.nn.softmax(logits, axis=-1), v)
         return self.output(y.reshape(n, -1))
+
+    def heads_at(self, M: Float[Array, "d d"], c: Float[Array, " d"]) -> Heads:
+        if not self.exchangeable:
+            raise InputError(
+                "has no B that is the same for all tokens",
+                where="block.attention",
+                got="attention that depends on positions",
+                expected="self-attention without rotary positions and windows",
+            )
+        (Q, q), (K, _), (W, w) = (_by_heads(linear, M, c, self.heads) for linear in (self.query, self.key, self.value))
+        O = self.output.weight.reshape(len(c), self.heads, -1)
+        root = np.sqrt(K.shape[1])
+        return Heads(
+            jnp.einsum("hkj,hki->hji", K, Q) / root,
+            jnp.einsum("ihk,hkj->hij", O, W),
+            jnp.einsum("hkj,hk->hj", K, q) / root,
+            jnp.einsum("ihk,hk->i", O, w) + (0 if self.output.bias is None else self.output.bias),
+        )
+
+
+def _by_heads(linear: Linear, M: Array, c: Array, heads: int) -> tuple[Array, Array]:
+    """(h, k, d) and (h, k): y = W(M x + c) + b, by heads."""
+    d = M.shape[0]
+    bias = jnp.zeros(d, M.dtype) if linear.bias is None else linear.bias
+    return (linear.weight @ M).reshape(heads, -1, d), (linear.weight @ c + bias).reshape(heads, -1)
 
 
 def within(n: int, window: int) -> Bool[Array, "n n"]:

@@ -18,17 +18,14 @@ from typing import final
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from jaxflow._typing import Scalar
-from jaxflow.errors import InputError
 from jaxflow.gaussian import MomentFlow, kappa_eff
 from jaxflow.measures import Cloud, Gaussian
-from jaxflow.pretrained.attention import SelfAttention
 from jaxflow.pretrained.block import Block
 from jaxflow.pretrained.departures import Fitted, fit
-from jaxflow.pretrained.parts import LayerNorm, Linear
+from jaxflow.pretrained.parts import LayerNorm
 from jaxflow.transport import wasserstein_gaussian
 from jaxflow.weights import Constant, Layer
 
@@ -44,6 +41,8 @@ class EffectiveLayer(eqx.Module):
             θ² = ‖Σ^½ B_h Σ^½‖_F² + |Σ^½(B_h μ + t_h)|², the mean over tokens of |Σ^½(B_h x + t_h)|². Weights
             e^{⟨θ, z⟩} of n normal z are worth n e^{−θ²} equal ones, so that n tokens follow (1.1) while θ² < ln n; in
             high dimension this asks for more than κ ≲ 1.
+        self_weight: tr(B_h Σ) − θ²/2, (h,): a token's weight for itself is about e^{that}/n, so that above ln n tokens
+            attend to themselves alone. Σ's many small eigenvalues add up in it.
         attention: the share of the covariance of attention's output that (1.1) explains: 1 − |y − ŷ|²/|y|², y centred.
         gain: the slope of attention's output against that of (1.1); 1 if (1.1) holds.
         affine: the share of the change x⁺ − x that the best affine map of x explains: no choice of layer explains more.
@@ -55,6 +54,7 @@ class EffectiveLayer(eqx.Module):
     layer: Layer
     kappa: Float[Array, " h"]
     tilt: Float[Array, " h"]
+    self_weight: Float[Array, " h"]
     attention: Scalar
     gain: Scalar
     affine: Scalar
@@ -67,7 +67,7 @@ def effective_layer(block: Block, x: Float[Array, "p n d"]) -> EffectiveLayer:
     """The layer of (1.1) that a trained block is for these tokens.
 
     Args:
-        block: with plain self-attention.
+        block: with attention that does not depend on positions.
         x: p sequences of n tokens that enter it. More than d tokens in all.
 
     Raises:
@@ -77,18 +77,10 @@ def effective_layer(block: Block, x: Float[Array, "p n d"]) -> EffectiveLayer:
 
     Source: equation (1.1) of arXiv:2606.07600; the rest derived above.
     """
-    attention = block.attention
-    if not (isinstance(attention, SelfAttention) and attention.exchangeable):
-        raise InputError(
-            "has no B that is the same for all tokens",
-            where="block.attention",
-            got="attention that depends on positions",
-            expected="self-attention without rotary positions and windows",
-        )
     start = _gaussian(_flat(x))
     mu, Sigma = start.mean, start.covariance
-    heads = _read_off(block, attention, x, mu, Sigma)
-    output = jax.lax.map(lambda y: attention(y if block.post else _normed(block.norm1, y)), x)
+    heads = _read_off(block, x, mu, Sigma)
+    output = jax.lax.map(lambda y: block.attention(y if block.post else _normed(block.norm1, y)), x)
     output = output if block.scale1 is None else block.scale1[None, None] * output
     ideal = _flat(x - mu[None, None]) @ heads.slope.T + heads.at_mean[None]
     after = jax.lax.map(block, x)
@@ -101,12 +93,14 @@ def effective_layer(block: Block, x: Float[Array, "p n d"]) -> EffectiveLayer:
     (dmu, dL), _ = MomentFlow(Constant(B=layer.B, V=layer.V, A=layer.A, b=layer.b)).field(0.0, start, layer)
     predicted, end = Gaussian(mu + dmu, start.factor + dL), _gaussian(_flat(after))
     kappa = jax.lax.map(lambda B: kappa_eff(Layer(B=B[None]), start), heads.B)
+    theta2 = jnp.sum((start.factor.T @ heads.B @ start.factor) ** 2, axis=(1, 2)) + heads.constant_tilt
     y, change = _flat(output), _flat(after - x)
     slope, offset = _least_squares(_flat(x), change)
     return EffectiveLayer(
         layer,
         kappa,
-        jnp.sqrt(jnp.sum((start.factor.T @ heads.B @ start.factor) ** 2, axis=(1, 2)) + heads.constant_tilt),
+        jnp.sqrt(theta2),
+        jnp.einsum("hij,ji->h", heads.B, Sigma) - theta2 / 2,
         _explained(y, ideal),
         jnp.sum(_centred(y) * _centred(ideal)) / jnp.sum(_centred(ideal) ** 2),
         _explained(change, _flat(x) @ slope.T + offset[None]),
@@ -127,35 +121,20 @@ class _Heads(eqx.Module):
     constant_tilt: Float[Array, " h"]
 
 
-def _read_off(
-    block: Block, attention: SelfAttention, x: Float[Array, "p n d"], mu: Float[Array, " d"], Sigma: Float[Array, "d d"]
-) -> _Heads:
-    d, h = len(mu), attention.heads
+def _read_off(block: Block, x: Float[Array, "p n d"], mu: Float[Array, " d"], Sigma: Float[Array, "d d"]) -> _Heads:
+    d = len(mu)
     M, c = jnp.eye(d, dtype=mu.dtype), jnp.zeros_like(mu)
     if not block.post and block.norm1 is not None:
         M, c = _affine(block.norm1, x)
-    size = d // h
-
-    def of_heads(linear: Linear) -> tuple[Array, Array]:
-        """(h, k, d) and (h, k): y = W(M x + c) + b, by heads."""
-        bias = jnp.zeros(d, mu.dtype) if linear.bias is None else linear.bias
-        return (linear.weight @ M).reshape(h, size, d), (linear.weight @ c + bias).reshape(h, size)
-
-    (Q, q), (K, _), (W, w) = (of_heads(linear) for linear in (attention.query, attention.key, attention.value))
-    O = attention.output.weight.reshape(d, h, size)
-    bias = jnp.zeros(d, mu.dtype) if attention.output.bias is None else attention.output.bias
+    heads = block.attention.heads_at(M, c)
     scale = jnp.ones(d, mu.dtype) if block.scale1 is None else block.scale1
-    B = jnp.einsum("hkj,hki->hji", K, Q) / np.sqrt(size)
-    tilt = jnp.einsum("hkj,hk->hj", K, q) / np.sqrt(size)
-    V = scale[None, :, None] * jnp.einsum("ihk,hkj->hij", O, W)
-    o = scale * (jnp.einsum("ihk,hk->i", O, w) + bias)
-    at_mean = jnp.einsum("hij,j->hi", B, mu) + tilt
-    seen = mu[None] + at_mean @ Sigma
+    V = scale[None, :, None] * heads.V
+    at_mean = jnp.einsum("hij,j->hi", heads.B, mu) + heads.tilt
     return _Heads(
-        B,
+        heads.B,
         V,
-        jnp.einsum("hij,jk,hkl->il", V, Sigma, B),
-        jnp.einsum("hij,hj->i", V, seen) + o,
+        jnp.einsum("hij,jk,hkl->il", V, Sigma, heads.B),
+        jnp.einsum("hij,hj->i", V, mu[None] + at_mean @ Sigma) + scale * heads.constant,
         jnp.einsum("hi,ij,hj->h", at_mean, Sigma, at_mean),
     )
 

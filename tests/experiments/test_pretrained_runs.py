@@ -120,5 +120,9 @@ def test_models_that_cannot_be_read_and_single_precision_are_refused(folder, tmp
     config = {"kind": "pretrained", "model": {"folder": "odd"}, "measure": MEASURE}
     with pytest.raises(InputError, match="gpt2"):
         prepare(build(config, folder=tmp_path), folder=tmp_path, precision="float64")
+    config = {**config, "model": {"folder": "small"}}
+    prescribed = build({**config, "prescribed": {"v": 1, "kappa": 0.5}}, folder=folder)
+    with pytest.raises(InputError, match=r"prescribed\.encoder(.|\n)*pre-norm"):
+        prepare(prescribed, folder=folder, precision="float64")
     with pytest.raises(InputError, match=r"--precision(.|\n)*float64"):
-        build({**config, "model": {"folder": "small"}}, folder=folder, precision="float32")
+        build(config, folder=folder, precision="float32")

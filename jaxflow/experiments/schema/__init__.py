@@ -8,7 +8,7 @@ from jaxflow.experiments.schema.base import Positive, Table
 from jaxflow.experiments.schema.control import Control
 from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.gaussian import Gaussian
-from jaxflow.experiments.schema.pretrained import Input, Measurement, Model
+from jaxflow.experiments.schema.pretrained import Input, Measurement, Model, Prescribed
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.solve import Solve, SteerSolve
 from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
@@ -98,6 +98,7 @@ class Pretrained(Table, frozen=True, kw_only=True, tag_field="kind", tag="pretra
     model: Model
     input: Input = field(default_factory=Input)
     measure: Measurement = field(default_factory=Measurement)
+    prescribed: Prescribed | None = None
     seed: Seed = 0
 
 

@@ -20,6 +20,18 @@ class Input(Table, frozen=True, kw_only=True):
     deviation: Positive | None = None
 
 
+class Prescribed(Table, frozen=True, kw_only=True):
+    """V = vP and B = bP in the place of every head, P the projection on the first principal axes of what enters.
+
+    b is set so that `kappa` is b times the largest variance of what enters; its sign is that of `kappa`.
+    """
+
+    v: float
+    kappa: float
+    axes: Count = 2
+    feedforward: bool = True
+
+
 class Measurement(Table, frozen=True, kw_only=True):
     """`repeats` sequences of `tokens` Gaussian tokens, and `nulls` true Gaussian clouds beside every layer."""
 
