@@ -7,6 +7,7 @@ R_i turns coordinates c and c + k/2 by the angle i θ^{−2c/k} (rotary position
 the keys with |i − j| > w.
 """
 
+import abc
 from typing import final
 
 import equinox as eqx
@@ -38,17 +39,18 @@ class Heads(eqx.Module):
 class AbstractAttention(eqx.Module):
     """What a block lets tokens do to one another."""
 
+    @abc.abstractmethod
     def __call__(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        raise NotImplementedError
+        """y_i for every token."""
 
     @property
+    @abc.abstractmethod
     def exchangeable(self) -> bool:
         """Whether the order of the tokens does not matter."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def heads_at(self, M: Float[Array, "d d"], c: Float[Array, " d"]) -> Heads:
-        """Its heads, where it sees M x + c in place of x; exact for any tokens if it is exchangeable."""
-        raise NotImplementedError
+        """Its heads, where it sees M x + c in place of x; exact for any tokens. Refused unless it is exchangeable."""
 
 
 @final

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from jaxflow._checks import check_same_dtype, is_concrete
 from jaxflow.errors import InputError
 from jaxflow.pretrained.parts import LayerNorm
 
@@ -34,6 +35,13 @@ class WordEmbedding(eqx.Module):
     longest: int = eqx.field(static=True)
 
     def __call__(self, ids: Int[Array, " n"]) -> Float[Array, "n d"]:
+        if is_concrete(ids) and not bool(((ids >= 0) & (ids < len(self.table))).all()):
+            raise InputError(
+                "names words that are not in the table",
+                where="ids",
+                got=f"{int(ids.min())} to {int(ids.max())}",
+                expected=f"0 to {len(self.table) - 1}",
+            )
         return self.place(self.table[ids])
 
     def place(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -72,6 +80,7 @@ class PatchEmbedding(eqx.Module):
     resize: bool = eqx.field(static=True)
 
     def __call__(self, pixels: Float[Array, "c H W"]) -> Float[Array, "n d"]:
+        check_same_dtype({"pixels": pixels, "weights": self.kernel})
         d, c, p, _ = self.kernel.shape
         grid = round((self.positions.shape[0] - self.extra.shape[0]) ** 0.5)
         rows, columns = pixels.shape[1] // p, pixels.shape[2] // p

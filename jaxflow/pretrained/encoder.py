@@ -7,6 +7,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from jaxflow._checks import check_same_dtype
+from jaxflow.errors import InputError
 from jaxflow.pretrained.block import Block
 from jaxflow.pretrained.embeddings import PatchEmbedding, WordEmbedding
 from jaxflow.pretrained.parts import LayerNorm
@@ -62,7 +64,13 @@ class Encoder(eqx.Module):
             x: what enters the first block.
             apply: applies a block to x. Compiled, it serves all blocks of equal structure: `eqx.filter_jit` of a
                 function that maps a block over a batch, for instance.
+
+        Raises:
+            InputError: x has another dimension or precision than the weights.
         """
+        if x.shape[-1] != self.dim:
+            raise InputError("live in another dimension", where="x", got=x.shape, expected=f"(…, n, {self.dim})")
+        check_same_dtype({"x": x, "weights": self.blocks[0].norm2.weight})
         yield x
         for block in self.blocks:
             x = apply(block, x)

@@ -16,8 +16,6 @@ from jaxflow._typing import PRNGKey, Scalar
 from jaxflow.measures import sample
 from jaxflow.pretrained.departures import DIRECTIONS, NAMES, PAIRS, Departures, departures, fit
 
-LEVEL = 0.05
-
 
 @final
 class LayerReport(eqx.Module):

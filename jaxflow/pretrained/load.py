@@ -52,7 +52,11 @@ def load(folder: str | Path, *, dtype: Any = None) -> Encoder:
         )
     found = read(folder)
     floating = {name: x for name, x in found.items() if x.dtype.kind == "f" or x.dtype.name == "bfloat16"}
-    bad = [name for name, x in floating.items() if not np.isfinite(np.asarray(x, np.float32)).all()]
+    bad = [
+        name
+        for name, x in floating.items()
+        if not np.isfinite(x if x.dtype.kind == "f" else x.astype(np.float32)).all()
+    ]
     if bad:
         raise InputError(
             "holds numbers that are not finite", where=str(folder / "model.safetensors"), got=", ".join(bad)

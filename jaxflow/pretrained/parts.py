@@ -4,6 +4,7 @@ LN(x) = w ∘ (x − mean x)/√(var x + ε) + β        mean and variance over 
 MLP(x) = W₂ act(W₁ x + b₁) + b₂                  GLU(x) = W₂ (act(W_a x + b_a) ∘ (W_g x + b_g)) + b₂
 """
 
+import abc
 from collections.abc import Callable
 from typing import Literal, final
 
@@ -76,8 +77,9 @@ class LayerNorm(eqx.Module):
 class AbstractFeedforward(eqx.Module):
     """What a block does to every token by itself."""
 
+    @abc.abstractmethod
     def __call__(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        raise NotImplementedError
+        """The same map of every token."""
 
 
 @final

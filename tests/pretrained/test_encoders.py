@@ -277,3 +277,29 @@ def test_inputs_longer_than_the_positions_are_refused(saved):
         load(saved("vit")[1]).embed(jnp.zeros((3, 16, 12), jnp.float32))
     with pytest.raises(InputError, match="pixels"):
         load(saved("dinov2")[1]).embed(jnp.zeros((1, 12, 12), jnp.float32))
+
+
+def test_inputs_that_would_be_clipped_or_promoted_are_refused(saved):
+    """JAX itself takes the last row for a number beyond the table, and float64 for float32 with float64."""
+    encoder = load(saved("bert")[1])
+    for ids in ([0, 50], [-1, 3]):
+        with pytest.raises(InputError, match=r"ids(.|\n)*0 to 49"):
+            encoder.embed(jnp.asarray(ids))
+    with pytest.raises(InputError, match="mixes precisions"):
+        encoder.hidden_states(jnp.zeros((5, 24)))
+    with pytest.raises(InputError, match="another dimension"):
+        encoder.hidden_states(jnp.zeros((5, 23), jnp.float32))
+    with pytest.raises(InputError, match="mixes precisions"):
+        load(saved("vit")[1]).embed(jnp.zeros((3, 12, 12)))
+
+
+def test_half_precision_is_widened(folder):
+    """float16 and bfloat16 on disk become float32, number by number."""
+    import ml_dtypes
+
+    exact = np.round(np.linspace(-1, 1, 576).reshape(24, 24) * 64).astype(np.float32) / 64
+    for half in (np.float16, ml_dtypes.bfloat16):
+        encoder = load(folder(tensors={QUERY: exact.astype(half)}))
+        weight = encoder.blocks[1].attention.query.weight
+        assert weight.dtype == jnp.float32
+        np.testing.assert_array_equal(weight, exact)
