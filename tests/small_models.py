@@ -1,4 +1,4 @@
-"""A small BERT or ViT with random weights as a Hugging Face folder, written without any library of transformers."""
+"""A small BERT or ModernBERT with random weights as a Hugging Face folder, written without transformers."""
 
 import json
 
@@ -45,5 +45,30 @@ def write_bert(folder, *, d=6, layers=3, heads=2, inner=10, words=40, kind="bert
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def write_modernbert(folder, *, d=6, layers=2, inner=5, words=40, seed=0):
+    """Local and global attention, with the names of a task model."""
+    rng = np.random.default_rng(seed)
+
+    def random(*shape):
+        return (0.3 * rng.normal(size=shape)).astype(np.float32)
+
+    tensors = {"model.embeddings.tok_embeddings.weight": random(words, d), "decoder.bias": random(words)}
+    norms = ["embeddings.norm", "final_norm"]
+    for i in range(layers):
+        at = f"layers.{i}"
+        norms += [f"{at}.mlp_norm", *([f"{at}.attn_norm"] if i else [])]
+        tensors[f"model.{at}.attn.Wqkv.weight"], tensors[f"model.{at}.attn.Wo.weight"] = random(3 * d, d), random(d, d)
+        tensors[f"model.{at}.mlp.Wi.weight"], tensors[f"model.{at}.mlp.Wo.weight"] = (
+            random(2 * inner, d),
+            random(d, inner),
+        )
+    tensors |= {f"model.{name}.weight": 1 + random(d) for name in norms}
+    config = {"model_type": "modernbert", "hidden_size": d, "num_hidden_layers": layers, "num_attention_heads": 1}
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": inner, "vocab_size": words}))
     save_file(tensors, folder / "model.safetensors")
     return folder

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from small_models import write_bert
+from small_models import write_bert, write_modernbert
 
 from jaxflow.errors import InputError
 from jaxflow.experiments import prepare
@@ -18,6 +18,7 @@ from jaxflow.io.arrays import load_arrays
 from jaxflow.measures import sample
 from jaxflow.pretrained import effective_layer, load, measure_layer, own_gaussian
 from jaxflow.pretrained.departures import NAMES
+from jaxflow.viz import figures
 
 MEASURE = {"tokens": 24, "repeats": 3, "nulls": 19, "directions": 6, "pairs": 24}
 
@@ -70,6 +71,20 @@ def test_blocks_are_compared_with_the_effective_layers(found):
     close = np.array(run.summary["sliced"]) < 1.5 * np.array(run.summary["sliced_null"])
     expected = [i + 1 for i in range(2) if close[i] and run.summary["missed"][i] <= 0.25]
     assert run.summary["described"] == expected
+
+
+def test_where_attention_depends_on_positions_the_tokens_are_measured_and_blocks_left_out(tmp_path):
+    write_modernbert(tmp_path / "modern")
+    config = {"kind": "pretrained", "model": {"folder": "modern"}, "measure": MEASURE}
+    job = prepare(build(config, folder=tmp_path), folder=tmp_path, precision="float64")
+    state, progress = job.advance(job.begin())
+    while progress.done < progress.total:
+        state, progress = job.advance(state)
+    run = job.finish(state)
+    assert "depends on positions" in run.summary["warning"]
+    assert len(run.summary["sliced"]) == 3
+    assert not {"described", "missed"} & set(run.summary)
+    assert set(figures("pretrained", run.arrays, run.summary, job.experiment)) == {"pretrained"}
 
 
 def test_how_long_all_layers_are_good():
