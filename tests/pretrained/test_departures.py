@@ -182,8 +182,8 @@ def test_the_gaussian_of_a_table_of_words_is_that_of_its_rows():
 
 
 def test_the_gaussian_of_patches_is_that_of_white_noise():
-    """The embedding is affine in the pixels: token i is N(e_i, J_i J_iᵀ), and all patch tokens together have the mean of
-    the e_i, and the mean of the J_i J_iᵀ plus the covariance of the e_i."""
+    """The embedding is affine in the pixels: token i is N(e_i, J_i J_iᵀ), and all patch tokens together have the mean
+    of the e_i, and the mean of the J_i J_iᵀ plus the covariance of the e_i."""
     kernel, extra, P = (oracles.general(n, 4, seed=n) for n in (8, 1, 10))
     W = jnp.asarray(kernel.T.reshape(4, 2, 2, 2))
     embedding = PatchEmbedding(W, jnp.arange(4.0), jnp.asarray(extra), jnp.asarray(P), False)
