@@ -64,13 +64,17 @@ def _gaussian(experiment: Pretrained, encoder: Encoder) -> Gaussian:
 
 
 def _with_prescribed(encoder: Encoder, start: Gaussian, table: Prescribed) -> Encoder:
-    variances, axes = jnp.linalg.eigh(start.covariance)
-    axes = axes[:, encoder.dim - min(table.axes, encoder.dim) :]
-    P = (axes @ axes.T)[None]
+    axes = _axes(start, table)
+    P, largest = (axes @ axes.T)[None], jnp.linalg.norm(start.factor, 2) ** 2
     try:
-        return prescribe(encoder, table.kappa / variances[-1] * P, table.v * P, feedforward=table.feedforward)
+        return prescribe(encoder, table.kappa / largest * P, table.v * P, feedforward=table.feedforward)
     except InputError as error:
         raise error.at("prescribed") from None
+
+
+def _axes(start: Gaussian, table: Prescribed) -> Any:
+    """The first principal axes of what enters, (d, axes)."""
+    return jnp.linalg.eigh(start.covariance)[1][:, -min(table.axes, start.dim) :]
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,9 @@ class PretrainedJob:
         found |= {f"null_{name}": getattr(report.null, name) for name in NAMES}
         for name in ("mean", "eigenvalues", "effective_rank"):
             found[name] = getattr(report, name)
+        if self.experiment.prescribed is not None:
+            axes = _axes(self.gaussian, self.experiment.prescribed)
+            found["covariance_on_axes"] = axes.T @ report.covariance @ axes
         if done < len(blocks):
             if self.described:
                 effective = _effective(blocks[done], x)
@@ -141,6 +148,8 @@ class PretrainedJob:
         summary["trace"] = arrays["eigenvalues"].sum(1).tolist()
         summary["largest"] = arrays["eigenvalues"][:, 0].tolist()
         summary["mean_norm"] = np.linalg.norm(arrays["mean"], axis=1).tolist()
+        if self.experiment.prescribed is not None:
+            summary |= self._on_axes(arrays["covariance_on_axes"])
         if self.described:
             summary |= {name: arrays[name].tolist() for name in ("attention", "gain", "affine", "missed")}
             summary["predicted_largest"] = arrays["predicted_eigenvalues"][:, 0].tolist()
@@ -152,6 +161,19 @@ class PretrainedJob:
         else:
             summary["warning"] = "attention depends on positions: no block has one B, and (1.1) is not compared"
         return Run(summary, arrays)
+
+    def _on_axes(self, measured: np.ndarray) -> dict[str, Any]:
+        """tr Σ on the axes of the prescribed matrices, and by (1.1) with nothing else: L ← (1 + v b L Lᵀ) L."""
+        table = self.experiment.prescribed
+        assert table is not None
+        summary: dict[str, Any] = {"trace_on_axes": np.trace(measured, axis1=1, axis2=2).tolist()}
+        if not table.feedforward:
+            vb = table.v * table.kappa / float(jnp.linalg.norm(self.gaussian.factor, 2) ** 2)
+            L = [np.linalg.cholesky(measured[0])]
+            for _ in self.encoder.blocks:
+                L.append(L[-1] + vb * L[-1] @ L[-1].T @ L[-1])
+            summary["trace_on_axes_by_moments"] = [float(np.sum(x**2)) for x in L]
+        return summary
 
 
 def _against_null(name: str, measured: np.ndarray, null: np.ndarray) -> dict[str, Any]:

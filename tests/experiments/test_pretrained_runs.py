@@ -87,6 +87,29 @@ def test_where_attention_depends_on_positions_the_tokens_are_measured_and_blocks
     assert set(figures("pretrained", run.arrays, run.summary, job.experiment)) == {"pretrained"}
 
 
+def test_prescribed_attention_on_two_axes_of_a_modernbert(tmp_path):
+    """Without feed-forward layers the moments follow Σ ← (1 + vbΣ)²Σ there and nothing happens elsewhere."""
+    write_modernbert(tmp_path / "modern", layers=4)
+    config = {"kind": "pretrained", "model": {"folder": "modern"}, "measure": {**MEASURE, "tokens": 400}}
+    config["prescribed"] = {"v": -0.4, "kappa": 0.7, "feedforward": False}
+    job = prepare(build(config, folder=tmp_path), folder=tmp_path, precision="float64")
+    state, progress = job.advance(job.begin())
+    start = np.asarray(job.gaussian.covariance)
+    while progress.done < progress.total:
+        state, progress = job.advance(state)
+    summary = job.finish(state).summary
+    axes = np.linalg.eigh(start)[1][:, -2:]
+    b = 0.7 / np.linalg.eigvalsh(start)[-1]
+    attention = job.encoder.blocks[2].attention
+    np.testing.assert_allclose(attention.B[0], b * axes @ axes.T, atol=1e-10)
+    np.testing.assert_allclose(attention.V[0], -0.4 * axes @ axes.T, atol=1e-10)
+    np.testing.assert_allclose(summary["trace_on_axes"], summary["trace_on_axes_by_moments"], rtol=0.1)
+    assert summary["trace_on_axes"][-1] < 0.5 * summary["trace_on_axes"][0]
+    elsewhere = np.array(summary["trace"]) - np.array(summary["trace_on_axes"])
+    np.testing.assert_allclose(elsewhere, elsewhere[0], rtol=0.02)
+    assert summary["described"]
+
+
 def test_how_long_all_layers_are_good():
     assert [_first_false(np.array(x)) for x in ([True, True], [True, False, True], [False, True])] == [1, 0, None]
 
