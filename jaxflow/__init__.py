@@ -22,6 +22,7 @@ Rooms, from the ground up (imports only point down this list):
     meanfield                    densities on S¹ and S²: the limit of infinitely many tokens, growth rates
     transport                    Wasserstein distances, weighted by the mobility too, and minimising movements (JKO)
     control                      reachability, constructions, fitting
+    pretrained                   trained encoders from a local folder, and how long Gaussian inputs stay Gaussian
     scenarios                    exact answers that `jaxflow verify` recomputes
     io, viz, experiments, cli    run directories, figures, configs, the command line
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from jaxflow import meanfield as meanfield
     from jaxflow import measures as measures
     from jaxflow import particles as particles
+    from jaxflow import pretrained as pretrained
     from jaxflow import runtime as runtime
     from jaxflow import scenarios as scenarios
     from jaxflow import transport as transport
@@ -69,8 +71,8 @@ if TYPE_CHECKING:
     from jaxflow.solve import solve as solve
 
 ROOMS = (
-    "attention", "control", "errors", "gaussian", "geometry", "linalg", "meanfield", "measures", "particles", "runtime",
-    "scenarios", "transport", "viz", "weights",
+    "attention", "control", "errors", "gaussian", "geometry", "linalg", "meanfield", "measures", "particles",
+    "pretrained", "runtime", "scenarios", "transport", "viz", "weights",
 )  # fmt: skip
 
 NAMES = {

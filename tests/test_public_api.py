@@ -52,6 +52,11 @@ ROOMS = {
         "equispaced", "gauss_hermite", "limit_balance", "mobility", "octahedral", "order_parameter", "sample",
         "uniform", "uniform_energy", "von_mises_fisher",
     },
+    "pretrained": {
+        "Block", "Departures", "EffectiveLayer", "Encoder", "LayerReport", "SelfAttention", "departures",
+        "PrescribedAttention", "effective_layer", "load", "measure_layer", "prescribe",
+        "own_gaussian", "p_values", "round_gaussian",
+    },
     "runtime": {"Finding", "compiled_gap", "configure", "doctor"},
     "scenarios": {"Check", "Result", "checks"},
     "transport": {

@@ -8,6 +8,7 @@ from typing import get_args
 from jaxflow.experiments.schema import KINDS, Control, Flow, Gaussian, Solve, kind_of
 from jaxflow.experiments.schema.base import Table
 from jaxflow.experiments.schema.meanfield import Clouds, DensityFlow, Infinite, Start
+from jaxflow.experiments.schema.pretrained import Input, Measurement, Model, Prescribed
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
 from jaxflow.experiments.schema.tokens import Tokens
@@ -31,6 +32,10 @@ TABLES = {
     "[flow] of meanfield": DensityFlow,
     "[grid] of phase": Grid,
     "[solve] of phase": Horizon,
+    "[model] of pretrained": Model,
+    "[input] of pretrained": Input,
+    "[measure] of pretrained": Measurement,
+    "[prescribed] of pretrained": Prescribed,
 }
 
 

@@ -11,6 +11,7 @@ from jaxflow.experiments.schema import (
     Moments,
     Particles,
     Phase,
+    Pretrained,
     Steer,
     TokenSteer,
 )
@@ -61,3 +62,7 @@ def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
             from jaxflow.experiments import meanfield
 
             return meanfield.job(experiment, folder=folder, precision=precision)
+        case Pretrained():
+            from jaxflow.experiments import pretrained
+
+            return pretrained.job(experiment, folder=folder, precision=precision)

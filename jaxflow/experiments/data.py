@@ -15,6 +15,7 @@ from jaxflow.experiments.schema import (
     Moments,
     Particles,
     Phase,
+    Pretrained,
     Steer,
     TokenSteer,
 )
@@ -96,6 +97,10 @@ def localised(experiment: Experiment, *, folder: Path) -> tuple[Experiment, dict
             experiment = replace(experiment, tokens=clouds("tokens", experiment.tokens))
         case Moments() | Closure() | Blocks() | Phase():
             experiment = replace(experiment, start=gaussian("start", experiment.start))
+        case Pretrained(model=model):
+            # Trained weights are large: they stay where they are, and are named by their whole path.
+            model = replace(model, folder=str((folder / model.folder).resolve()))
+            experiment = replace(experiment, model=model)
         case Steer():
             start = gaussian("start", experiment.start)
             experiment = replace(experiment, start=start, target=gaussian("target", experiment.target))

@@ -13,6 +13,7 @@ from jaxflow.experiments.schema import (
     Moments,
     Particles,
     Phase,
+    Pretrained,
     Solve,
     Steer,
     TokenSteer,
@@ -62,7 +63,7 @@ def fill(experiment: Experiment) -> Experiment:
             return replace(experiment, control=with_method_defaults(experiment.control))
         case TokenSteer():
             return with_token_defaults(experiment)
-        case Closure() | Blocks() | Phase():
+        case Closure() | Blocks() | Phase() | Pretrained():
             return experiment
         case MeanField():
             return with_density_defaults(experiment)

@@ -21,6 +21,7 @@ from jaxflow.viz.kinds import animations, figures
 from jaxflow.viz.line import plot_densities, plot_line_band
 from jaxflow.viz.moments import plot_eigenvalues, plot_kappa, plot_moments
 from jaxflow.viz.phase import plot_boundary, plot_phase
+from jaxflow.viz.pretrained import plot_departure_by_depth, plot_heads, plot_prediction, plot_spectra
 from jaxflow.viz.snapshots import plot_cloud, plot_positions
 from jaxflow.viz.steering import plot_steering
 from jaxflow.viz.token_steering import plot_token_convergence, plot_token_steering
@@ -42,6 +43,7 @@ __all__ = [
     "plot_density_globe",
     "plot_density_strip",
     "plot_departure",
+    "plot_departure_by_depth",
     "plot_depth",
     "plot_dissipation",
     "plot_eigenvalues",
@@ -51,12 +53,15 @@ __all__ = [
     "plot_extremes",
     "plot_gain",
     "plot_globe",
+    "plot_heads",
     "plot_kappa",
     "plot_line_band",
     "plot_moments",
     "plot_phase",
     "plot_positions",
+    "plot_prediction",
     "plot_residual",
+    "plot_spectra",
     "plot_spectrum",
     "plot_steering",
     "plot_token_convergence",

@@ -14,6 +14,7 @@ from jaxflow.viz.density import meanfield
 from jaxflow.viz.energy import dissipation
 from jaxflow.viz.moments import moments
 from jaxflow.viz.phase import phase
+from jaxflow.viz.pretrained import pretrained
 from jaxflow.viz.snapshots import snapshots
 from jaxflow.viz.steering import steering
 from jaxflow.viz.style import STYLE
@@ -28,8 +29,8 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
         kind: "particles" (`snapshots`, and with an energy balance `dissipation` and `balance`; over several numbers of
             heads `snapshots_h…` and `balance_h…` for each, `dissipation`, `exponent` and `balances`),
             "meanfield" (`densities`, `resolution`, with clouds `clouds`, with an energy `dissipation` and `balance`),
-            "moments" (`moments`), "steer" (`steering`), "steer_tokens" (`token_steering`), "closure", "blocks" or
-            "phase" (one of that name).
+            "moments" (`moments`), "steer" (`steering`), "steer_tokens" (`token_steering`), "closure", "blocks",
+            "phase" or "pretrained" (one of that name).
         arrays: the arrays of the run. summary: its summary. config: its config, for geometry and tolerance.
     """
     with mpl.rc_context(STYLE):
@@ -60,8 +61,10 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
                     ts = arrays["ts"]
                     drawn |= {"dissipation": dissipation(ts, arrays), "balance": balance(ts, arrays)}
                 return drawn
+            case "pretrained":
+                return {"pretrained": pretrained(arrays, summary, config)}
             case _:
-                kinds = "particles, moments, steer, steer_tokens, closure, blocks, phase or meanfield"
+                kinds = "particles, moments, steer, steer_tokens, closure, blocks, phase, meanfield or pretrained"
                 raise ValueError(f"no figures for runs of kind {kind!r}: expected {kinds}")
 
 

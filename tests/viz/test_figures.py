@@ -141,6 +141,23 @@ def test_blocks(cases, depth):
     check(viz.figures("blocks", arrays, summary, config()), {"blocks"})
 
 
+@pytest.mark.parametrize(("blocks", "effective"), [(1, True), (6, True), (4, False)])
+def test_pretrained(blocks, effective):
+    arrays = {"eigenvalues": np.sort(RNG.uniform(0, 1, (blocks + 1, 5)), axis=1)[:, ::-1]}
+    for name in ("sliced", "marginals", "kurtosis"):
+        arrays |= {
+            f"measured_{name}": RNG.uniform(size=(blocks + 1, 3)),
+            f"null_{name}": RNG.uniform(size=(blocks + 1, 19)),
+        }
+    if effective:
+        arrays |= {"kappa": RNG.uniform(size=(blocks, 2)), "tilt": RNG.uniform(0, 9, (blocks, 2))}
+        arrays["predicted_eigenvalues"] = RNG.uniform(size=(blocks, 5))
+    sizes = SimpleNamespace(measure=SimpleNamespace(tokens=64))
+    drawn = viz.figures("pretrained", arrays, {}, sizes)
+    check(drawn, {"pretrained"})
+    assert len(drawn["pretrained"].axes) == (6 if effective else 4)
+
+
 @pytest.mark.parametrize(("verdicts", "threshold"), [([0, 3], 0.3), ([1, 2, 3, 4], 0.0), ([3], 0.0), ([0], 9.0)])
 def test_phase(verdicts, threshold):
     verdict = RNG.choice(verdicts, (7, 7))

@@ -7,6 +7,7 @@ from jaxflow.experiments.checks.control import check_control, check_steer_tokens
 from jaxflow.experiments.checks.flow import check_direction, check_flow
 from jaxflow.experiments.checks.gaussian import check_gaussian
 from jaxflow.experiments.checks.meanfield import check_meanfield
+from jaxflow.experiments.checks.pretrained import check_pretrained
 from jaxflow.experiments.checks.regimes import check_cases, check_closure, check_phase
 from jaxflow.experiments.checks.solve import check_solve
 from jaxflow.experiments.checks.steer_tokens import check_token_steering
@@ -20,6 +21,7 @@ from jaxflow.experiments.schema import (
     Moments,
     Particles,
     Phase,
+    Pretrained,
     Steer,
     TokenSteer,
 )
@@ -64,6 +66,8 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
             _check_double(precision)
         case MeanField():
             check_meanfield(experiment, folder=folder, precision=precision)
+        case Pretrained():
+            check_pretrained(experiment, folder=folder, precision=precision)
 
 
 def _check_double(precision: str) -> None:

@@ -9,6 +9,7 @@ from jaxflow.experiments.schema.control import Control
 from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.gaussian import Gaussian
 from jaxflow.experiments.schema.meanfield import Clouds, DensityFlow, DensityWeights, Start
+from jaxflow.experiments.schema.pretrained import Input, Measurement, Model, Prescribed
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.solve import Solve, SteerSolve
 from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
@@ -103,8 +104,18 @@ class MeanField(Table, frozen=True, kw_only=True, tag_field="kind", tag="meanfie
     seed: Seed = 0
 
 
-Experiment = Particles | Moments | Steer | TokenSteer | Closure | Blocks | Phase | MeanField
-KINDS = (Particles, Moments, Steer, TokenSteer, Closure, Blocks, Phase, MeanField)
+class Pretrained(Table, frozen=True, kw_only=True, tag_field="kind", tag="pretrained"):
+    """Gaussian tokens through a trained encoder: how Gaussian they stay, and what (1.1) says of every block."""
+
+    model: Model
+    input: Input = field(default_factory=Input)
+    measure: Measurement = field(default_factory=Measurement)
+    prescribed: Prescribed | None = None
+    seed: Seed = 0
+
+
+Experiment = Particles | Moments | Steer | TokenSteer | Closure | Blocks | Phase | MeanField | Pretrained
+KINDS = (Particles, Moments, Steer, TokenSteer, Closure, Blocks, Phase, MeanField, Pretrained)
 
 
 def kind_of(table: Table | type[Table]) -> str:
