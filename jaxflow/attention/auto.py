@@ -3,9 +3,10 @@
 Costs in units of one pair of tokens under one head, exponentiated and summed:
 
     direct     h n²
-    harmonic   h g² + n K (h + 4)/C,   g = (L+1)(2L+2) points of the grid on S², K = (L+1)² functions
+    harmonic   G h g² + n K (h + 4)/C,   g = (L+1)(2L+2) points of the grid on S², K = (L+1)² functions
 
-C was fitted to the measured crossovers (benchmarks/test_attention.py).
+G and C were fitted to the measured crossovers and to a million tokens (benchmarks/test_attention.py, two cores, float64,
+tied heads).
 """
 
 from typing import Any, final
@@ -23,7 +24,10 @@ from jaxflow.attention.harmonics import harmonics
 from jaxflow.attention.pallas import Pallas
 from jaxflow.errors import InputError
 
-FUNCTIONS_A_PAIR = 8.0
+GRID_PAIR = 2.5
+"""G: pairs of tokens in the time of a pair of points of the grid, whose weights may be negative."""
+
+FUNCTIONS_A_PAIR = 4.0
 """C: functions of the basis, evaluated and summed for one head, in the time of a pair."""
 
 
@@ -59,7 +63,7 @@ class Auto(AbstractKernel):
             grid = harmonics(dim, harmonic.degree_for(dim, dtype))
         except InputError:
             return direct
-        through_grid = heads * len(grid.points) ** 2 + n * grid.size * (heads + 4) / FUNCTIONS_A_PAIR
+        through_grid = GRID_PAIR * heads * len(grid.points) ** 2 + n * grid.size * (heads + 4) / FUNCTIONS_A_PAIR
         return harmonic if through_grid < pairs else direct
 
     def __call__(
