@@ -186,17 +186,23 @@ def test_a_million_tokens(benchmark, degree, tolerance):
     benchmark.pedantic(lambda: jax.block_until_ready(run(D, x)), rounds=1)
 
 
-def seconds_of(kernel, norm, n, heads=8):
-    at = problem(n, heads, 3, "float64", norm=norm)
-    run, _ = velocity(kernel, *at)
-    return medians({"": lambda: jax.block_until_ready(run(*at[:2]))}, rounds=3)[""]
+def seconds_of(kernels, norm, heads=8):
+    """Of a velocity for each (kernel, n), all of them in turns."""
+
+    def call(kernel, n):
+        at = problem(n, heads, 3, "float64", norm=norm)
+        run, _ = velocity(kernel, *at)
+        return lambda: jax.block_until_ready(run(*at[:2]))
+
+    calls = {str(i): call(kernel, n) for i, (kernel, n) in enumerate(kernels)}
+    return np.array(list(medians(calls, rounds=5).values()))
 
 
 def test_cost_against_n(benchmark):
     """On a log–log plot: benchmarks/attention.png. Both kernels at ‖D‖ = 9, eight tied heads, float64."""
     many, few = 2 ** np.arange(14, 21), 2 ** np.arange(10, 16)
-    harmonic = [seconds_of(Harmonic(9.0), 9.0, n) for n in many]
-    direct = [seconds_of(Chunked(), 9.0, n) for n in few]
+    both = [(Harmonic(9.0), n) for n in many] + [(Chunked(), n) for n in few]
+    harmonic, direct = np.split(seconds_of(both, 9.0), [len(many)])
     figure, ax = plt.subplots(figsize=(5, 3.5), layout="constrained")
     for name, ns, seconds in (("direct sums", few, direct), ("harmonic", many, harmonic)):
         # Where the grid no longer counts.
@@ -218,8 +224,8 @@ def test_crossover(benchmark, norm):
     while high - low > 1:
         middle = (low + high) // 2
         n = round(2 ** (middle / 2))
-        faster = seconds_of(Harmonic(norm), norm, n) < seconds_of(Chunked(), norm, n)
-        low, high = (low, middle) if faster else (middle, high)
+        harmonic, direct = seconds_of([(Harmonic(norm), n), (Chunked(), n)], norm)
+        low, high = (low, middle) if harmonic < direct else (middle, high)
     n = round(2 ** (high / 2))
     kinds = {"dim": 3, "heads": 8, "dtype": np.float64}
     chosen = next(k for k in range(8, 60) if isinstance(Auto().choose(norm, n=round(2 ** (k / 2)), **kinds), Harmonic))

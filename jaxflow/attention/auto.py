@@ -5,8 +5,8 @@ Costs in units of one pair of tokens under one head, exponentiated and summed:
     direct     h n²
     harmonic   G h g² + n K (h + 4)/C,   g = (L+1)(2L+2) points of the grid on S², K = (L+1)² functions
 
-G and C were fitted to the measured crossovers and to a million tokens (benchmarks/test_attention.py, two cores, float64,
-tied heads).
+G and C were fitted to the measured crossovers and to a million tokens (benchmarks/test_attention.py: two cores,
+float64, tied heads).
 """
 
 from typing import Any, final
