@@ -104,7 +104,7 @@ class Harmonic(AbstractKernel):
     Off the sphere, where the stages of a step may lie, points stand for x/|x|: another extension of attention than the
     sums have, with the same flow on the sphere and the same order of every method.
 
-    Cost: on S² at ‖B‖ = 9 L is 26 to 36: 729 to 1369 numbers a token, once for all heads, and h (2L²)² pairs on the
+    Cost: on S² at ‖B‖ = 9 L is 26 to 34: 729 to 1225 numbers a token, once for all heads, and h (2L²)² pairs on the
     grid. Compile time does not depend on L. Derivatives of all orders, forward and backward, by recomputation.
 
     Source: sums over a sphere by spherical harmonics on a grid: Driscoll and Healy, Adv. Appl. Math. 15 (1994) 202–250.
