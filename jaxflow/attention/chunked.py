@@ -27,8 +27,8 @@ class Chunked(AbstractKernel):
 
     Args:
         block: queries, and tokens attended to, in a tile. Results do not depend on it beyond the rounding of sums.
-            None: as many as make a quarter of a million pairs on a CPU and 17 million elsewhere; clouds with fewer
-            are one tile, whose derivatives do keep the pairs.
+            None: as many as make a quarter of a million to a million pairs on a CPU and 17 million elsewhere; clouds
+            with fewer are one tile, whose derivatives do keep the pairs.
 
     Raises:
         InputError: block < 1.

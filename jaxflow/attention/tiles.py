@@ -26,13 +26,14 @@ Keys = tuple[Array, ...]
 UNSEEN = -1e30
 """The logit of a token without weight: finite, so that differences of such are no NaN."""
 
-KEYS = 256
+KEYS = 512
 """Tokens in a tile; more do not make its products faster."""
 
 
-def tile_pairs() -> int:
-    """Pairs in a tile: on a CPU what the caches of its cores hold, elsewhere enough to fill the device."""
-    return 2**18 if jax.default_backend() == "cpu" else 2**24
+def tile_pairs(pairs: int) -> int:
+    """Pairs in a tile: on a CPU a sixteenth of all, within what makes work for its cores and fits their caches;
+    elsewhere enough to fill the device."""
+    return min(max(pairs // 16, 2**18), 2**20) if jax.default_backend() == "cpu" else 2**24
 
 
 def averages(
@@ -201,8 +202,9 @@ def _tile(q: Array, x: Array, block: int | None) -> tuple[int, int]:
     r, m = q.shape[0] * q.shape[1], x.shape[0]
     if block is not None:
         return min(r, block), min(m, block)
-    K = _share(m, max(KEYS, tile_pairs() // r))
-    return _share(r, max(1, tile_pairs() // K)), K
+    most = tile_pairs(r * m)
+    K = _share(m, max(KEYS, most // r))
+    return _share(r, max(1, most // K)), K
 
 
 def _share(n: int, most: int) -> int:

@@ -211,9 +211,10 @@ def test_a_search_in_pieces_is_the_search_in_one(small):
     whole, history = advance(first, 8)
     half, early = advance(first, 4)
     rest, late = advance(half, 4)
+    # Eight steps and four are two programs, which may add in another order; a run that is resumed meets the same one.
     for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(rest)):
-        np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(history, jnp.concatenate([early, late]))
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(history, jnp.concatenate([early, late]), rtol=1e-13)
     assert int(whole.iteration) == 8
     # The best is the best of what the history saw.
     np.testing.assert_array_equal(whole.distance, history[:, 1].min())
