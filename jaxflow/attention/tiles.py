@@ -29,6 +29,9 @@ UNSEEN = -1e30
 KEYS = 512
 """Tokens in a tile; more do not make its products faster."""
 
+MOMENTS = 24
+"""Columns up to which derivatives are averages of products, and not of pairs by pairs."""
+
 
 def tile_pairs(pairs: int) -> int:
     """Pairs in a tile: on a CPU a sixteenth of all, within what makes work for its cores and fits their caches;
@@ -64,14 +67,7 @@ def _averages(
     to rounding, as they would not to e^{S_ij − log m_i} with a large log m_i."""
     tile = _tile(q, x, block)
     shift = _shift(q, x, log_w, causal, tile)
-    Y1 = jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1)
-
-    def add(sums: Array, rows: Rows, keys: Keys) -> Array:
-        return sums + _exponentials(rows, keys) @ keys[-1].T
-
-    start = jnp.zeros((tile[0], Y1.shape[1]), q.dtype)
-    rows = _rows(q, shift, causal, tile)
-    S = _fold(add, start, rows, (*_keys(x, log_w, causal, tile), _cut(Y1, tile[1], keys=True)), q.shape)
+    S = _sums(q, x, log_w, shift, jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1), causal, tile)
     return shift, S[..., 0], S[..., 1:] / S[..., :1]
 
 
@@ -79,9 +75,16 @@ def _averages(
 def _(
     causal: bool, block: int | None, primals: tuple[Array, ...], tangents: tuple[Array, ...]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    shift, total, means = _averages(*primals, causal, block)
-    shift = jax.lax.stop_gradient(shift)
-    dlog_m, dmeans = differential(primals, tangents, shift, total, means, causal=causal, block=block)
+    (q, x, log_w, Y), (d, c) = primals, (primals[1].shape[1], primals[3].shape[1])
+    if (1 + c) * (1 + d) > MOMENTS:
+        shift, total, means = _averages(*primals, causal, block)
+        shift = jax.lax.stop_gradient(shift)
+        dlog_m, dmeans = differential(primals, tangents, shift, total, means, causal=causal, block=block)
+    else:
+        one_Y = jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1)
+        shift, total, means = _averages(q, x, log_w, jnp.concatenate([Y, _outer(one_Y, x)], 1), causal, block)
+        shift, means, moments = jax.lax.stop_gradient(shift), means[..., :c], means[..., c:]
+        dlog_m, dmeans = _by_moments(primals, tangents, shift, total, means, moments, causal, block)
     return (shift, total, means), (jnp.zeros_like(shift), total * dlog_m, dmeans)
 
 
@@ -121,6 +124,49 @@ def differential(
     keys = (*_keys(x, log_w, causal, tile), *(_cut(y, tile[1], keys=True) for y in of_keys))
     S = _fold(add, start, rows, keys, q.shape) / total[..., None]
     return S[..., 0], S[..., 1:] - S[..., :1] * means
+
+
+def _by_moments(
+    primals: tuple[Array, ...],
+    tangents: tuple[Array, ...],
+    shift: Array,
+    total: Array,
+    means: Array,
+    moments: Array,
+    causal: bool,
+    block: int | None,
+) -> tuple[Float[Array, "h n"], Float[Array, "h n c"]]:
+    """`differential` in few dimensions: dS_ij = ⟨dq_i, x_j⟩ + ⟨(q_i, 1), (dx_j, dlog w_j)⟩ is a sum of products, and so
+
+        Σ_j P_ij dS_ij (1, Y_j) = dq_i · Σ_j P_ij x_j (1, Y_j) + (q_i, 1) · Σ_j P_ij (dx_j, dlog w_j) (1, Y_j)
+
+    with the first averages known: one product a tile, of more columns, and none of single pairs but E."""
+    (q, x, log_w, Y), (dq, dx, dlog_w, dY) = primals, tangents
+    (h, n, d), c, tile = q.shape, Y.shape[1], _tile(q, x, block)
+    one_Y = jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1)
+    columns = jnp.concatenate([_outer(one_Y, jnp.concatenate([dx, dlog_w[:, None]], 1)), dY], 1)
+    U = _sums(q, x, log_w, shift, columns, causal, tile) / total[..., None]
+    of_S, of_Y = U[..., : (1 + c) * (1 + d)].reshape(h, n, 1 + c, 1 + d), U[..., (1 + c) * (1 + d) :]
+    q1 = jnp.concatenate([q, jnp.ones_like(q[..., :1])], -1)
+    S = jnp.einsum("hnd,hncd->hnc", dq, moments.reshape(h, n, 1 + c, d)) + jnp.einsum("hnd,hncd->hnc", q1, of_S)
+    return S[..., 0], S[..., 1:] + of_Y - S[..., :1] * means
+
+
+def _sums(
+    q: Array, x: Array, log_w: Array, shift: Array, Y: Array, causal: bool, tile: tuple[int, int]
+) -> Float[Array, "h n c"]:
+    """Σ_j e^{S_ij − c_i} Y_j."""
+
+    def add(sums: Array, rows: Rows, keys: Keys) -> Array:
+        return sums + _exponentials(rows, keys) @ keys[-1].T
+
+    rows, keys = _rows(q, shift, causal, tile), _keys(x, log_w, causal, tile)
+    start = jnp.zeros((tile[0], Y.shape[1]), q.dtype)
+    return _fold(add, start, rows, (*keys, _cut(Y, tile[1], keys=True)), q.shape)
+
+
+def _outer(a: Float[Array, "m a"], b: Float[Array, "m b"]) -> Float[Array, "m ab"]:
+    return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
 
 
 def _shift(q: Array, x: Array, log_w: Array, causal: bool, tile: tuple[int, int]) -> Float[Array, "h n"]:
