@@ -104,5 +104,5 @@ def test_error_against_degree(benchmark):
             assert errors[-1] < 1e-7
     ax.set(xlabel="degree", ylabel="largest error of ρ at t = 1", title="Densities converge spectrally")
     ax.legend(loc="upper right")
-    figure.savefig(os.path.join(os.path.dirname(__file__), "density.png"), dpi=120)
+    figure.savefig(os.path.join(os.path.dirname(__file__), "density.png"), dpi=120, pil_kwargs={"optimize": True})
     benchmark.pedantic(lambda: None, rounds=1)

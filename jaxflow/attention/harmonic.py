@@ -25,8 +25,8 @@ from jaxtyping import Array, Float
 
 from jaxflow._checks import check_positive
 from jaxflow.attention.base import AbstractKernel, Tilted
-from jaxflow.attention.blocks import by_blocks
 from jaxflow.attention.harmonics import LARGEST_DEGREE, Harmonics, harmonics
+from jaxflow.attention.tiles import sums
 from jaxflow.errors import InputError
 from jaxflow.geometry import Sphere
 from jaxflow.geometry.check import check_on
@@ -268,12 +268,7 @@ def _through_grid(H: Harmonics, B: Array, x: Array, log_w: Array, at: Array, *, 
 
     q = jnp.einsum("hij,gj->hgi", B, grid)
     norm = jax.lax.stop_gradient(jnp.sqrt(jnp.max(jnp.sum(q * q, -1), axis=1)))
-    rows = jnp.concatenate([q, jnp.broadcast_to(norm[:, None, None], (*q.shape[:2], 1))], -1)
-
-    def attend(rows: Array, _: object) -> Array:
-        return jnp.exp(rows[:, :-1] @ grid.T - rows[:, -1:]) @ Y
-
-    F = by_blocks(attend, rows.reshape(-1, d + 1), pairs=len(grid)).reshape(h, len(grid), -1)
+    F = sums(q, grid, jnp.zeros_like(rho), jnp.broadcast_to(norm[:, None], q.shape[:2]), Y)
     quartics = None
     if quartic:
         # |x| = |y| = 1:  J = Σ_gg' ρ_g ρ_g' e^{⟨Bx_g, x_g'⟩} (1 + ⟨x_g, x_g'⟩²)

@@ -12,6 +12,7 @@ exponential per pair; the shift that keeps it in range and log w are columns of 
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +21,20 @@ from jaxtyping import Array, Float
 
 from jaxflow.attention.exponential import LARGEST, LOG2_E, exp2
 
-Rows = tuple[Array, ...]
-Keys = tuple[Array, ...]
+
+class Side(NamedTuple):
+    """The queries, as rows, or the tokens, as columns; all of them in tiles, or one tile.
+
+    Attributes:
+        factor: what the logits are products of.
+        place: the number of each token, if a query must not see later ones.
+        more: other rows or columns that a sum needs.
+    """
+
+    factor: Array
+    place: Array | None
+    more: tuple[Array, ...] = ()
+
 
 UNSEEN = -1e30
 """The logit of a token without weight: finite, so that differences of such are no NaN."""
@@ -65,9 +78,9 @@ def _averages(
 ) -> tuple[Float[Array, "h n"], Float[Array, "h n"], Float[Array, "h n c"]]:
     """c_i, Z_i = Σ_j e^{S_ij − c_i} and the averages. Derivatives meet the same c again, so that their P_ij add up to 1
     to rounding, as they would not to e^{S_ij − log m_i} with a large log m_i."""
-    tile = _tile(q, x, block)
-    shift = _shift(q, x, log_w, causal, tile)
-    S = _sums(q, x, log_w, shift, jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1), causal, tile)
+    shift = _shift(q, x, log_w, causal, _tile(q, x, block))
+    Y1 = jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1)
+    S = sums(q, x, log_w, shift, Y1, causal=causal, block=block)
     return shift, S[..., 0], S[..., 1:] / S[..., :1]
 
 
@@ -102,26 +115,19 @@ def differential(
     (q, x, log_w, Y), (dq, dx, dlog_w, dY) = primals, tangents
     tile = _tile(q, x, block)
 
-    def add(sums: Array, rows: Rows, keys: Keys) -> Array:
-        (dq, q1), (x, dx1, Y1, dY1) = rows[-2:], keys[-4:]
-        E = _exponentials(rows, keys)
+    def add(sums: Array, rows: Side, keys: Side) -> Array:
+        (dq, q1), (x, dx1, Y1, dY1) = rows.more, keys.more
+        E = exp2(_logits(rows, keys))
         dS = dq @ x + q1 @ dx1
         # Keys are columns in every product: then their own derivatives are products of the fast kind as well.
         return sums + (E * dS) @ Y1.T + E @ dY1.T
 
     start = jnp.zeros((tile[0], 1 + Y.shape[1]), q.dtype)
-    one, zero, ones = jnp.ones_like(Y[:, :1]), jnp.zeros_like(Y[:, :1]), jnp.ones_like(q[..., :1])
-    rows = (
-        *_rows(q, shift, causal, tile),
-        *(_cut(y, tile[0]) for y in (dq, jnp.concatenate([q, ones], -1))),
-    )
-    of_keys = (
-        x,
-        jnp.concatenate([dx, dlog_w[:, None]], 1),
-        jnp.concatenate([one, Y], 1),
-        jnp.concatenate([zero, dY], 1),
-    )
-    keys = (*_keys(x, log_w, causal, tile), *(_cut(y, tile[1], keys=True) for y in of_keys))
+    one, zero = jnp.ones_like(Y[:, :1]), jnp.zeros_like(Y[:, :1])
+    rows = _rows(q, shift, causal, tile, dq, _with_one(q))
+    dx1 = jnp.concatenate([dx, dlog_w[:, None]], 1)
+    Y1, dY1 = jnp.concatenate([one, Y], 1), jnp.concatenate([zero, dY], 1)
+    keys = _keys(x, log_w, causal, tile, x, dx1, Y1, dY1)
     S = _fold(add, start, rows, keys, q.shape) / total[..., None]
     return S[..., 0], S[..., 1:] - S[..., :1] * means
 
@@ -142,27 +148,38 @@ def _by_moments(
 
     with the first averages known: one product a tile, of more columns, and none of single pairs but E."""
     (q, x, log_w, Y), (dq, dx, dlog_w, dY) = primals, tangents
-    (h, n, d), c, tile = q.shape, Y.shape[1], _tile(q, x, block)
+    (h, n, d), c = q.shape, Y.shape[1]
     one_Y = jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1)
     columns = jnp.concatenate([_outer(one_Y, jnp.concatenate([dx, dlog_w[:, None]], 1)), dY], 1)
-    U = _sums(q, x, log_w, shift, columns, causal, tile) / total[..., None]
+    U = sums(q, x, log_w, shift, columns, causal=causal, block=block) / total[..., None]
     of_S, of_Y = U[..., : (1 + c) * (1 + d)].reshape(h, n, 1 + c, 1 + d), U[..., (1 + c) * (1 + d) :]
-    q1 = jnp.concatenate([q, jnp.ones_like(q[..., :1])], -1)
-    S = jnp.einsum("hnd,hncd->hnc", dq, moments.reshape(h, n, 1 + c, d)) + jnp.einsum("hnd,hncd->hnc", q1, of_S)
+    S = jnp.einsum("hnd,hncd->hnc", dq, moments.reshape(h, n, 1 + c, d))
+    S = S + jnp.einsum("hnd,hncd->hnc", _with_one(q), of_S)
     return S[..., 0], S[..., 1:] + of_Y - S[..., :1] * means
 
 
-def _sums(
-    q: Array, x: Array, log_w: Array, shift: Array, Y: Array, causal: bool, tile: tuple[int, int]
+def sums(
+    q: Float[Array, "h n d"],
+    x: Float[Array, "m d"],
+    log_w: Float[Array, " m"],
+    shift: Float[Array, "h n"],
+    Y: Float[Array, "m c"],
+    *,
+    causal: bool = False,
+    block: int | None = None,
 ) -> Float[Array, "h n c"]:
-    """Σ_j e^{S_ij − c_i} Y_j."""
+    """Σ_j e^{S_ij − c_i} Y_j, Y of any sign, for c_i with which no exponent exceeds `LARGEST`."""
+    tile = _tile(q, x, block)
 
-    def add(sums: Array, rows: Rows, keys: Keys) -> Array:
-        return sums + _exponentials(rows, keys) @ keys[-1].T
+    def add(sums: Array, rows: Side, keys: Side) -> Array:
+        return sums + exp2(_logits(rows, keys)) @ keys.more[0].T
 
-    rows, keys = _rows(q, shift, causal, tile), _keys(x, log_w, causal, tile)
-    start = jnp.zeros((tile[0], Y.shape[1]), q.dtype)
-    return _fold(add, start, rows, (*keys, _cut(Y, tile[1], keys=True)), q.shape)
+    rows, keys = _rows(q, shift, causal, tile), _keys(x, log_w, causal, tile, Y)
+    return _fold(add, jnp.zeros((tile[0], Y.shape[1]), q.dtype), rows, keys, q.shape)
+
+
+def _with_one(q: Float[Array, "h n d"]) -> Float[Array, "h n d+1"]:
+    return jnp.concatenate([q, jnp.ones_like(q[..., :1])], -1)
 
 
 def _outer(a: Float[Array, "m a"], b: Float[Array, "m b"]) -> Float[Array, "m ab"]:
@@ -176,7 +193,7 @@ def _shift(q: Array, x: Array, log_w: Array, causal: bool, tile: tuple[int, int]
     heaviest = jnp.broadcast_to(jnp.max(log_w), (h, n))
 
     def search(_: tuple[Array, Array]) -> tuple[Array, Array]:
-        def raise_(top: Array, rows: Rows, keys: Keys) -> Array:
+        def raise_(top: Array, rows: Side, keys: Side) -> Array:
             return jnp.maximum(top, jnp.max(_logits(rows, keys), axis=1, keepdims=True))
 
         start = jnp.full((tile[0], 1), UNSEEN, q.dtype)
@@ -190,45 +207,44 @@ def _shift(q: Array, x: Array, log_w: Array, causal: bool, tile: tuple[int, int]
     return jax.lax.while_loop(lambda now: now[0], search, (too_large, heaviest))[1]
 
 
-def _rows(q: Array, shift: Array, causal: bool, tile: tuple[int, int]) -> Rows:
-    """log₂ e (q, −c) and 1, and if causal the places of the tokens that ask."""
-    Q = jnp.concatenate([LOG2_E * q, -LOG2_E * shift[..., None], jnp.ones_like(q[..., :1])], -1)
+def _rows(q: Array, shift: Array, causal: bool, tile: tuple[int, int], *more: Array) -> Side:
+    """The rows log₂ e (q, −c), 1."""
+    Q = _with_one(jnp.concatenate([LOG2_E * q, -LOG2_E * shift[..., None]], -1))
     i = jnp.broadcast_to(jnp.arange(q.shape[1])[None, :, None], (*q.shape[:2], 1))
-    return (_cut(Q, tile[0]), *((_cut(i, tile[0]),) if causal else ()))
+    return Side(_cut(Q, tile[0]), _cut(i, tile[0]) if causal else None, tuple(_cut(y, tile[0]) for y in more))
 
 
-def _keys(x: Array, log_w: Array, causal: bool, tile: tuple[int, int]) -> Keys:
-    """x, 1 and log₂ w as columns, and if causal the places of the tokens."""
+def _keys(x: Array, log_w: Array, causal: bool, tile: tuple[int, int], *more: Array) -> Side:
+    """The columns x, 1, log₂ w."""
     seen = jnp.concatenate([x, jnp.ones_like(x[:, :1])], 1)
     weight = _cut(LOG2_E * jnp.maximum(log_w, UNSEEN)[:, None], tile[1], fill=UNSEEN, keys=True)
     X = jnp.concatenate([_cut(seen, tile[1], keys=True), weight], 1)
-    return (X, *((_cut(jnp.arange(x.shape[0])[:, None], tile[1], keys=True),) if causal else ()))
+    j = jnp.arange(x.shape[0])[:, None]
+    columns = tuple(_cut(y, tile[1], keys=True) for y in more)
+    return Side(X, _cut(j, tile[1], keys=True) if causal else None, columns)
 
 
-def _logits(rows: Rows, keys: Keys) -> Float[Array, "r k"]:
+def _logits(rows: Side, keys: Side) -> Float[Array, "r k"]:
     """log₂ e (S_ij − c_i)."""
     # log w and c need all digits, where a device would round the factors of a product.
-    S = jnp.matmul(rows[0], keys[0], precision="highest")
-    if len(rows) > 1 and jnp.issubdtype(rows[1].dtype, jnp.integer):
-        return jnp.where(keys[1] <= rows[1], S, UNSEEN)
-    return S
-
-
-def _exponentials(rows: Rows, keys: Keys) -> Float[Array, "r k"]:
-    return exp2(_logits(rows, keys))
+    S = jnp.matmul(rows.factor, keys.factor, precision="highest")
+    if rows.place is None or keys.place is None:
+        return S
+    return jnp.where(keys.place <= rows.place, S, UNSEEN)
 
 
 def _fold(
-    add: Callable[[Array, Rows, Keys], Array], start: Array, rows: Rows, keys: Keys, shape: tuple[int, ...]
+    add: Callable[[Array, Side, Side], Array], start: Array, rows: Side, keys: Side, shape: tuple[int, ...]
 ) -> Float[Array, "h n c"]:
     """For every tile of rows `add`, from `start` on, over the tiles of keys."""
     h, n, _ = shape
-    if len(rows[0]) == len(keys[0]) == 1:
-        sums = add(start, tuple(r[0] for r in rows), tuple(k[0] for k in keys))
+    if len(rows.factor) == len(keys.factor) == 1:
+        rows, keys = jax.tree.map(lambda tiles: tiles[0], (rows, keys))
+        sums = add(start, rows, keys)
     else:
         again = jax.checkpoint(add)
 
-        def over_keys(rows: Rows) -> Array:
+        def over_keys(rows: Side) -> Array:
             return jax.lax.scan(lambda sums, keys: (again(sums, rows, keys), None), start, keys)[0]
 
         sums = jax.lax.map(over_keys, rows)

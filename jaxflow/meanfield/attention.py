@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxflow.attention import Tilted
-from jaxflow.attention.blocks import by_blocks
 from jaxflow.attention.harmonic import least_degree
+from jaxflow.attention.tiles import sums
 from jaxflow.errors import InputError
 from jaxflow.meanfield.density import Density
 from jaxflow.meanfield.waves import waves
@@ -70,12 +70,7 @@ def tilt(
 
     q = jnp.einsum("hij,gj->hgi", B, y)
     top = jax.lax.stop_gradient(jnp.sqrt(jnp.max(jnp.sum(q * q, -1), axis=1)))
-    rows = jnp.concatenate([q, jnp.broadcast_to(top[:, None, None], (*q.shape[:2], 1))], -1)
-
-    def attend(rows: Array, _: object) -> Array:
-        return jnp.exp(rows[:, :-1] @ y.T - rows[:, -1:]) @ Y
-
-    F = by_blocks(attend, rows.reshape(-1, d + 1), pairs=len(y)).reshape(len(B), len(y), -1)
+    F = sums(q, y, jnp.zeros_like(rho), jnp.broadcast_to(top[:, None], q.shape[:2]), Y)
     quartics = None
     if quartic:
         twice = np.where(pairs[0] == pairs[1], 1.0, 2.0).astype(c.dtype)

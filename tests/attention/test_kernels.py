@@ -9,6 +9,7 @@ import pytest
 
 from jaxflow.attention import Chunked, Dense
 from jaxflow.attention.exponential import LARGEST, LOG2_E, bounded_exp2
+from jaxflow.attention.tiles import sums
 from jaxflow.errors import InputError
 
 N, D, H = 7, 3, 2
@@ -233,6 +234,35 @@ def test_derivatives_of_tied_heads_are_those_of_the_dense_sums(scale):
     dense, found = (jax.jit(lambda kernel=kernel: everything(kernel))() for kernel in (Dense(), Chunked(block=40)))
     size = max(float(jnp.max(jnp.abs(y))) for y in jax.tree.leaves(dense))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-13 * size), dense, found)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(jnp.float64, 1e-12), (jnp.float32, 1e-5)])
+def test_the_bounded_exponential_has_its_derivative_without_a_rule(dtype, rtol):
+    """JAX drops rules of a function's own inside loops that it transposes and then differentiates again."""
+    x = jnp.linspace(-20, 20, 1001, dtype=dtype)
+    slope = jax.jit(jax.vmap(jax.grad(bounded_exp2)))(x)
+    np.testing.assert_allclose(slope, np.log(2) * np.exp2(np.asarray(x, np.float64)), rtol=rtol)
+
+
+def test_sums_in_tiles_to_second_order_behind_a_nonlinear_function():
+    """Of the signed sums that a grid of the sphere needs, in queries and columns."""
+    rng = np.random.default_rng(0)
+    q, x, Y, C = (jnp.asarray(rng.normal(size=shape)) for shape in ((2, 20, 3), (20, 3), (20, 4), (2, 20, 4)))
+    dq, dY = (jnp.asarray(rng.normal(size=y.shape)) for y in (q, Y))
+    shift = jnp.full((2, 20), 3.0)
+
+    def tiled(q, Y):
+        return jnp.sin(sums(q, x, jnp.zeros(20), shift, Y, block=8))
+
+    def dense(q, Y):
+        return jnp.sin(jnp.exp(jnp.einsum("hnd,md->hnm", q, x) - 3.0) @ Y)
+
+    def second(f):
+        return jax.jit(lambda q, Y: jax.jvp(lambda *at: jax.vjp(f, *at)[1](C), (q, Y), (dq, dY)))(q, Y)
+
+    exact, found = second(dense), second(tiled)
+    size = max(float(jnp.max(jnp.abs(y))) for y in jax.tree.leaves(exact))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(b, a, atol=1e-11 * size), exact, found)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
