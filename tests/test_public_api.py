@@ -38,8 +38,8 @@ ROOMS = {
     },
     "geometry": {"AbstractGeometry", "Euclidean", "Sphere"},
     "linalg": {
-        "bures_gap", "factor_of", "matrix_sign", "polar", "safe_norm", "solve_lyapunov", "solve_stable_lyapunov",
-        "sqrtm", "symmetrize",
+        "bures_gap", "bures_squared", "factor_of", "matrix_sign", "polar", "safe_norm", "solve_lyapunov",
+        "solve_stable_lyapunov", "sqrtm", "symmetrize",
     },
     "meanfield": {
         "Density", "DensityBalance", "DensityFlow", "InfiniteDensityFlow", "balance", "cloud_distance", "coefficients",

@@ -19,8 +19,9 @@ def spread(several: Callable[[Any], Any], rows: Any, devices: Sequence[jax.Devic
     if devices is None or len(devices) == 1:
         return several(rows)
     n, k = jax.tree.leaves(rows)[0].shape[0], len(devices)
-    fill = np.minimum(np.arange(-(-n // k) * k), n - 1)
     mesh, over = Mesh(np.array(devices), ("rows",)), PartitionSpec("rows")
     on_each = jax.shard_map(several, mesh=mesh, in_specs=over, out_specs=over, check_vma=False)
-    found = on_each(jax.tree.map(lambda x: x[fill], rows))
-    return jax.tree.map(lambda x: x[:n], found)
+    if n % k == 0:
+        return on_each(rows)
+    fill = np.minimum(np.arange(-(-n // k) * k), n - 1)
+    return jax.tree.map(lambda x: x[:n], on_each(jax.tree.map(lambda x: x[fill], rows)))

@@ -3,15 +3,15 @@
 import jax.numpy as jnp
 
 from jaxflow._typing import Scalar
-from jaxflow.linalg import bures_gap, safe_norm
+from jaxflow.linalg import bures_gap, bures_squared, safe_norm
 from jaxflow.measures import Gaussian
 
 
 def wasserstein_squared(first: Gaussian, second: Gaussian) -> Scalar:
-    """W₂². Smooth where the factors' product is invertible, coincidence included; any ranks; accurate to rounding
-    relative to itself plus 1e-32 of the scale, because it is summed as a square. Cost O(d r² + r³)."""
-    gap = bures_gap(first.factor, second.factor)
-    return jnp.sum((first.mean - second.mean) ** 2) + jnp.sum(gap * gap)
+    """W₂². Smooth where the factors' product is invertible, coincidence included; any ranks; accurate to 1e-12
+    of itself, and its root to rounding, because it is summed as a square where it is small. Cost O(d r² + r³), without
+    derivatives a third of that with them."""
+    return jnp.sum((first.mean - second.mean) ** 2) + bures_squared(first.factor, second.factor)
 
 
 def wasserstein_gaussian(first: Gaussian, second: Gaussian) -> Scalar:

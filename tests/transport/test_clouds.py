@@ -24,6 +24,7 @@ from jaxflow.transport import (
     wasserstein_squared,
 )
 from jaxflow.transport.assignment import assign
+from jaxflow.transport.simplex import installed, network_simplex
 from jaxflow.transport.sliced import _lines
 
 SHIFT = np.array([1.0, -2.0, 0.5])
@@ -213,22 +214,31 @@ def test_a_missing_ott_is_named_with_its_remedy(monkeypatch):
 # --- exact ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(params=["pot", "scipy"])
+def engine(request, monkeypatch):
+    """What solves the transport problem: POT where it is installed, SciPy where it is not."""
+    if request.param == "pot":
+        pytest.importorskip("ot", reason="needs POT: pip install 'jaxflow[ot]'")
+    monkeypatch.setattr("jaxflow.transport.exact.installed", lambda: request.param == "pot")
+    return request.param
+
+
 @pytest.mark.parametrize("geometry", [Euclidean(), Sphere()])
-def test_exact_w2_against_all_permutations(geometry):
+def test_exact_w2_against_all_permutations(geometry, engine):
     x, y = (jnp.asarray(oracles.unit_rows(6, 3, seed=seed)) for seed in (1, 2))
     squares = np.asarray(jax.vmap(lambda p: jax.vmap(lambda q: geometry.distance(p, q))(y))(x)) ** 2
     best = min(squares[range(6), list(order)].mean() for order in itertools.permutations(range(6)))
     np.testing.assert_allclose(wasserstein_clouds(Cloud(x), Cloud(y), geometry=geometry), np.sqrt(best), rtol=1e-13)
 
 
-def test_exact_w2_on_the_line_is_that_of_quantiles():
+def test_exact_w2_on_the_line_is_that_of_quantiles(engine):
     x, y = cloud(40, 1), cloud(30, 1, seed=1)
     np.testing.assert_allclose(wasserstein_clouds(x, y), sliced(x, y), rtol=1e-9)
 
 
 @pytest.mark.parametrize("geometry", [Euclidean(), Sphere()])
-def test_weights_that_are_multiples_are_points_repeated(geometry):
-    """k/40 at a point is k equal points: the linear program and the assignment of 40 agree."""
+def test_weights_that_are_multiples_are_points_repeated(geometry, engine):
+    """k/40 at a point is k equal points (for SciPy a linear program and an assignment of 40)."""
     rng = np.random.default_rng(0)
     clouds, repeated = [], []
     for n in (9, 13):
@@ -240,8 +250,8 @@ def test_weights_that_are_multiples_are_points_repeated(geometry):
     np.testing.assert_allclose(wasserstein_clouds(*clouds, geometry=geometry), expected, rtol=1e-9)
 
 
-def test_the_linear_program_agrees_with_the_assignment_at_200_points():
-    """Equal weights but for rounding that sends them to the program; columns join it in several rounds."""
+def test_the_linear_program_agrees_with_the_assignment_at_200_points(engine):
+    """Equal weights but for rounding that sends them to SciPy's program, which columns join in several rounds."""
     x, y = cloud(200, weighted=False), cloud(200, seed=1, weighted=False)
     tilted = Cloud.from_weights(x.points, jnp.asarray(1 + 1e-10 * oracles.general(200, seed=5)))
     cost = cdist(x.points, y.points, "sqeuclidean")
@@ -252,7 +262,7 @@ def test_the_linear_program_agrees_with_the_assignment_at_200_points():
 
 @pytest.mark.parametrize("kind", ["space", "sorted line", "coincident"])
 def test_assignment_from_the_potentials_of_a_sample_is_exact(kind):
-    """600 points, two levels of samples; sorted or equal points make a sample that represents nothing."""
+    """600 points, two levels of samples; sorted or equal points make a sample that represents nothing. POT agrees."""
     x, y = oracles.general(600, 3, seed=1), oracles.general(600, 3, seed=2) + 0.5
     if kind == "sorted line":
         x, y = (np.sort(z[:, :1], axis=0) for z in (x, y))
@@ -263,9 +273,19 @@ def test_assignment_from_the_potentials_of_a_sample_is_exact(kind):
     assert sorted(columns) == list(range(600))
     expected = cost[linear_sum_assignment(cost)].sum()
     np.testing.assert_allclose(cost[np.arange(600), columns].sum(), expected, rtol=1e-12)
+    if installed():
+        w = np.full(600, 1 / 600)
+        np.testing.assert_allclose(600 * np.sum(network_simplex(cost, w, w) * cost), expected, rtol=1e-12)
 
 
-def test_exact_w2_is_at_least_the_distance_of_means_and_scipys_w1():
+def test_the_network_simplex_says_when_it_gives_up(monkeypatch):
+    pytest.importorskip("ot", reason="needs POT: pip install 'jaxflow[ot]'")
+    monkeypatch.setattr("jaxflow.transport.simplex.PIVOTS", 3)
+    with pytest.raises(NumericalError, match="the network simplex stopped"):
+        wasserstein_clouds(cloud(30), cloud(40, seed=1))
+
+
+def test_exact_w2_is_at_least_the_distance_of_means_and_scipys_w1(engine):
     x, y = cloud(15), cloud(12, seed=1, shift=0.7)
     found = wasserstein_clouds(x, y)
     first = wasserstein_distance_nd(x.points, y.points, x.weights, y.weights)
@@ -311,7 +331,7 @@ def test_clouds_that_cannot_be_compared_are_refused(distance, second, where, wor
     assert str(caught.value.got) or caught.value.fix
 
 
-def test_numbers_out_of_range_are_refused():
+def test_numbers_out_of_range_are_refused(monkeypatch):
     x = cloud(4)
     with pytest.raises(InputError, match="directions"):
         sliced_wasserstein(x, x, directions=0)
@@ -322,6 +342,9 @@ def test_numbers_out_of_range_are_refused():
     with pytest.raises(InputError, match="too many points"):
         wasserstein_clouds(Cloud(jnp.zeros((6000, 2))), Cloud(jnp.zeros((6000, 2))))
     with pytest.raises(InputError, match="too many points"):
+        wasserstein_clouds(Cloud(jnp.zeros((6000, 2))), Cloud(jnp.zeros((5000, 2))))
+    monkeypatch.setattr("jaxflow.transport.exact.installed", lambda: False)
+    with pytest.raises(InputError, match=r"pip install 'jaxflow\[ot\]'"):
         wasserstein_clouds(Cloud(jnp.zeros((3000, 2))), Cloud(jnp.zeros((2000, 2))))
     with pytest.raises(InputError, match="host"):
         jax.jit(lambda points: wasserstein_clouds(Cloud(points), x))(x.points)
