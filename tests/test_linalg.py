@@ -117,7 +117,7 @@ def test_bures_gap_at_coincidence_is_rounding():
 
 @pytest.mark.parametrize(("r0", "r1"), [(4, 4), (2, 4), (4, 3)])
 def test_bures_squared_is_the_gaps_square_near_and_far(r0, r1):
-    """Factors 1 to 1e-12 apart, one batch: values to 1e-11 of themselves, two derivatives to rounding."""
+    """Factors 1 to 1e-12 apart, one batch: distances and two derivatives of their squares agree to rounding."""
     L1, E0, E1, F0, F1 = (jnp.asarray(oracles.general(4, r, seed=s)) for r, s in zip((r1, r0, r1, r0, r1), range(3, 8)))
     near = jnp.pad(L1, ((0, 0), (0, 4)))[:, :r0]
     apart = jnp.logspace(-12, 0, 13)
@@ -130,11 +130,17 @@ def test_bures_squared_is_the_gaps_square_near_and_far(r0, r1):
             return f(near + s * F0 + t * E0, L1 + t * E1 + t**2 * F1)
 
         def one(s):
-            return path(s, 0.0), jax.grad(path, 1)(s, 0.0), jax.jvp(jax.grad(path, 1), (s, 0.0), (0.0, 1.0))[1]
+            return (
+                jnp.sqrt(path(s, 0.0)),
+                jax.grad(path, 1)(s, 0.0),
+                jax.jvp(jax.grad(path, 1), (s, 0.0), (0.0, 1.0))[1],
+            )
 
         return jax.jit(jax.vmap(one))(apart)
 
-    for found, exact, rounding in zip(along(linalg.bures_squared), along(gaps_square), (0, 1e-14, 1e-13), strict=True):
+    for found, exact, rounding in zip(
+        along(linalg.bures_squared), along(gaps_square), (2e-15, 1e-14, 1e-13), strict=True
+    ):
         np.testing.assert_allclose(found, exact, rtol=1e-11, atol=rounding)
 
 
