@@ -49,12 +49,11 @@ class Chunked(AbstractKernel):
         second: bool = False,
         causal: bool = False,
     ) -> Tilted:
-        d = x.shape[1]
+        log_m, means = averages(q, x, log_w, second=second, causal=causal, block=self.block)
         if not second:
-            return Tilted(*averages(q, x, log_w, x, causal=causal, block=self.block), None)
+            return Tilted(log_m, means, None)
+        d = x.shape[1]
         a, b = np.triu_indices(d)
-        Y = jnp.concatenate([x, x[:, a] * x[:, b]], 1)
-        log_m, means = averages(q, x, log_w, Y, causal=causal, block=self.block)
         of = np.zeros((d, d), int)
         of[a, b] = of[b, a] = d + np.arange(len(a))
         return Tilted(log_m, means[..., :d], means[..., of])

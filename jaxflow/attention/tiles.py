@@ -43,7 +43,7 @@ KEYS = 512
 """Tokens in a tile; more do not make its products faster."""
 
 MOMENTS = 24
-"""Columns up to which derivatives are averages of products, and not of pairs by pairs."""
+"""Columns (1 + d)² up to which derivatives are averages of products, and not of pairs by pairs."""
 
 
 def tile_pairs(pairs: int) -> int:
@@ -56,48 +56,57 @@ def averages(
     q: Float[Array, "h n d"],
     x: Float[Array, "m d"],
     log_w: Float[Array, " m"],
-    Y: Float[Array, "m c"],
     *,
+    second: bool = False,
     causal: bool = False,
     block: int | None = None,
 ) -> tuple[Float[Array, "h n"], Float[Array, "h n c"]]:
-    """log m_i and Σ_j P_ij Y_j for every query; over j ≤ i only if `causal`. NaN where all tokens seen have weight 0.
+    """log m_i and Σ_j P_ij x_j for every query, followed by Σ_j P_ij x_ja x_jb for a ≤ b if `second`; over j ≤ i only
+    if `causal`. NaN where all tokens seen have weight 0.
 
     Memory is linear in n and m, and so is that of derivatives of any order, which compute the pairs again.
 
     Args:
         block: rows and keys of a tile; None: chosen here.
     """
-    shift, total, means = _averages(q, x, log_w, Y, causal, block)
+    shift, total, means = _averages(q, x, log_w, second, causal, block)
     return shift + jnp.log(total), means
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(4, 5))
+@partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
 def _averages(
-    q: Array, x: Array, log_w: Array, Y: Array, causal: bool, block: int | None
+    q: Array, x: Array, log_w: Array, second: bool, causal: bool, block: int | None
 ) -> tuple[Float[Array, "h n"], Float[Array, "h n"], Float[Array, "h n c"]]:
     """c_i, Z_i = Σ_j e^{S_ij − c_i} and the averages. Derivatives meet the same c again, so that their P_ij add up to 1
     to rounding, as they would not to e^{S_ij − log m_i} with a large log m_i."""
     shift = _shift(q, x, log_w, causal, _tile(q, x, block))
-    Y1 = jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1)
-    S = sums(q, x, log_w, shift, Y1, causal=causal, block=block)
+    Y = _averaged(x, second)
+    S = sums(q, x, log_w, shift, jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1), causal=causal, block=block)
     return shift, S[..., 0], S[..., 1:] / S[..., :1]
+
+
+def _averaged(x: Float[Array, "m d"], second: bool) -> Float[Array, "m c"]:
+    """x, and x_a x_b for a ≤ b if `second`."""
+    a, b = np.triu_indices(x.shape[1])
+    return jnp.concatenate([x, x[:, a] * x[:, b]], 1) if second else x
 
 
 @_averages.defjvp
 def _(
-    causal: bool, block: int | None, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+    second: bool, causal: bool, block: int | None, primals: tuple[Array, ...], tangents: tuple[Array, ...]
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    (q, x, log_w, Y), (d, c) = primals, (primals[1].shape[1], primals[3].shape[1])
-    if (1 + c) * (1 + d) > MOMENTS:
-        shift, total, means = _averages(*primals, causal, block)
+    (q, x, log_w), (dq, dx, dlog_w), d = primals, tangents, primals[1].shape[1]
+    if second or (1 + d) ** 2 > MOMENTS:
+        shift, total, means = _averages(q, x, log_w, second, causal, block)
         shift = jax.lax.stop_gradient(shift)
-        dlog_m, dmeans = differential(primals, tangents, shift, total, means, causal=causal, block=block)
+        Y, dY = jax.jvp(lambda x: _averaged(x, second), (x,), (dx,))
+        both = (q, x, log_w, Y), (dq, dx, dlog_w, dY)
+        dlog_m, dmeans = differential(*both, shift, total, means, causal=causal, block=block)
     else:
-        one_Y = jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1)
-        shift, total, means = _averages(q, x, log_w, jnp.concatenate([Y, _outer(one_Y, x)], 1), causal, block)
-        shift, means, moments = jax.lax.stop_gradient(shift), means[..., :c], means[..., c:]
-        dlog_m, dmeans = _by_moments(primals, tangents, shift, total, means, moments, causal, block)
+        shift, total, found = _averages(q, x, log_w, True, causal, block)
+        shift, means, moments = jax.lax.stop_gradient(shift), found[..., :d], found[..., d:]
+        known = shift, total, means, moments
+        dlog_m, dmeans = _by_moments(primals, tangents, *known, causal=causal, block=block)
     return (shift, total, means), (jnp.zeros_like(shift), total * dlog_m, dmeans)
 
 
@@ -139,23 +148,28 @@ def _by_moments(
     total: Array,
     means: Array,
     moments: Array,
+    *,
     causal: bool,
     block: int | None,
-) -> tuple[Float[Array, "h n"], Float[Array, "h n c"]]:
-    """`differential` in few dimensions: dS_ij = ⟨dq_i, x_j⟩ + ⟨(q_i, 1), (dx_j, dlog w_j)⟩ is a sum of products, and so
+) -> tuple[Float[Array, "h n"], Float[Array, "h n d"]]:
+    """`differential` of the averages of x in few dimensions: dS_ij = ⟨dq_i, x_j⟩ + ⟨q_i, dx_j⟩ + dlog w_j, and so
 
-        Σ_j P_ij dS_ij (1, Y_j) = dq_i · Σ_j P_ij x_j (1, Y_j) + (q_i, 1) · Σ_j P_ij (dx_j, dlog w_j) (1, Y_j)
+        Σ_j P_ij dS_ij = dq_i · Σ_j P_ij x_j + q_i · Σ_j P_ij dx_j + Σ_j P_ij dlog w_j
+        Σ_j P_ij (dS_ij x_j + dx_j)
+            = dq_i · Σ_j P_ij x_j x_jᵀ + q_i · Σ_j P_ij dx_j x_jᵀ + Σ_j P_ij (x_j dlog w_j + dx_j)
 
-    with the first averages known: one product a tile, of more columns, and none of single pairs but E."""
-    (q, x, log_w, Y), (dq, dx, dlog_w, dY) = primals, tangents
-    (h, n, d), c = q.shape, Y.shape[1]
-    one_Y = jnp.concatenate([jnp.ones_like(Y[:, :1]), Y], 1)
-    columns = jnp.concatenate([_outer(one_Y, jnp.concatenate([dx, dlog_w[:, None]], 1)), dY], 1)
-    U = sums(q, x, log_w, shift, columns, causal=causal, block=block) / total[..., None]
-    of_S, of_Y = U[..., : (1 + c) * (1 + d)].reshape(h, n, 1 + c, 1 + d), U[..., (1 + c) * (1 + d) :]
-    S = jnp.einsum("hnd,hncd->hnc", dq, moments.reshape(h, n, 1 + c, d))
-    S = S + jnp.einsum("hnd,hncd->hnc", _with_one(q), of_S)
-    return S[..., 0], S[..., 1:] + of_Y - S[..., :1] * means
+    with the moments known: one product a tile, of (1 + d)² columns, and none of single pairs but E."""
+    (q, x, log_w), (dq, dx, dlog_w) = primals, tangents
+    (h, n, d), of = q.shape, np.zeros((x.shape[1],) * 2, int)
+    a, b = np.triu_indices(d)
+    of[a, b] = of[b, a] = np.arange(len(a))
+    x1 = _with_one(x)
+    columns = [_outer(x1, dx), _outer(x1, dlog_w[:, None]) + jnp.pad(dx, ((0, 0), (0, 1)))]
+    U = sums(q, x, log_w, shift, jnp.concatenate(columns, 1), causal=causal, block=block) / total[..., None]
+    of_dx, rest = U[..., : (1 + d) * d].reshape(h, n, 1 + d, d), U[..., (1 + d) * d :]
+    second = jnp.concatenate([moments[..., of], means[..., None, :]], -2)
+    S = jnp.einsum("hnd,hncd->hnc", dq, second) + jnp.einsum("hnd,hncd->hnc", q, of_dx) + rest
+    return S[..., d], S[..., :d] - S[..., d:] * means
 
 
 def sums(
@@ -178,7 +192,7 @@ def sums(
     return _fold(add, jnp.zeros((tile[0], Y.shape[1]), q.dtype), rows, keys, q.shape)
 
 
-def _with_one(q: Float[Array, "h n d"]) -> Float[Array, "h n d+1"]:
+def _with_one(q: Float[Array, "*n d"]) -> Float[Array, "*n d+1"]:
     return jnp.concatenate([q, jnp.ones_like(q[..., :1])], -1)
 
 
