@@ -106,7 +106,8 @@ def _add(sums: Array, i: Array, part: Array) -> Array:
 
 def _tile(n: int, h: int) -> int:
     """Tokens in a tile, if h heads are to make a block of the right size; a fifth of all where that is less, so that
-    symmetry saves 40 %; all, if a tile would hold half of them."""
-    T = min(math.sqrt(tile_pairs(h * n**2) / h), n / 5)
-    T = max(5, round(T / WIDTH)) * WIDTH
-    return T if n >= 2 * T else n
+    symmetry saves 40 %; all, if a tile would hold half of them. Equal shares, so that little is filled up."""
+    most = max(5 * WIDTH, min(math.sqrt(tile_pairs(h * n**2) / h), n / 5))
+    if n < 2 * most:
+        return n
+    return -(-n // (round(n / most) * WIDTH)) * WIDTH
