@@ -14,7 +14,6 @@ from interleave import medians, report
 from scipy.spatial.distance import cdist
 
 from jaxflow.measures import Cloud, Gaussian
-from jaxflow.solve.spread import spread
 from jaxflow.transport import wasserstein_clouds, wasserstein_squared
 from jaxflow.transport.assignment import assign
 
@@ -76,16 +75,7 @@ def test_gaussian_w2(benchmark):
         pairs = zip(*mean, *covariance)
         return [ot.gaussian.bures_wasserstein_distance(m, n, S, T) ** 2 for m, n, S, T in pairs]
 
-    pairs = jax.jit(lambda *rows: spread(lambda p: jax.vmap(wasserstein_squared)(*p), rows, jax.devices()))
-
-    def on_all_devices():
-        return pairs(first, second).block_until_ready()
-
-    contestants = {
-        "wasserstein_squared, vmapped": jaxflow,
-        f"on {len(jax.devices())} devices": on_all_devices,
-        "POT, one by one": one_by_one,
-    }
+    contestants = {"wasserstein_squared, vmapped": jaxflow, "POT, one by one": one_by_one}
     for call in contestants.values():
         np.testing.assert_allclose(call(), jaxflow(), rtol=1e-10)
     seconds = report(f"W2 of {PAIRS} pairs of Gaussians, d = {DIM}", medians(contestants, rounds=15))
