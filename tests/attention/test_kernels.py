@@ -128,6 +128,16 @@ def test_tied_heads_by_symmetry_equal_the_dense_sums(kind, n, d, h, scale):
     np.testing.assert_allclose(found.quartic, dense.quartic, rtol=1e-12)
 
 
+def test_tied_heads_in_many_dimensions_take_all_pairs():
+    x, log_w = cloud_for_tied("weighted", 60, 40, float)
+    D = symmetric_heads(2, 40, 0.3)
+    dense, found = (kernel.tied(D, x, log_w) for kernel in (Dense(), Chunked(block=25)))
+    np.testing.assert_allclose(found.log_m, dense.log_m, rtol=1e-12)
+    np.testing.assert_allclose(found.mean, dense.mean, atol=1e-13)
+    quartic = [kernel.tied(D, x, log_w, quartic=True).quartic for kernel in (Dense(), Chunked(block=25))]
+    np.testing.assert_allclose(*quartic, rtol=1e-12)
+
+
 def test_tied_heads_against_the_double_loop():
     D = np.asarray(symmetric_heads(H, 3, 1.0))
     for block in (None, 1, 3, 7):
