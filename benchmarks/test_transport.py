@@ -2,8 +2,9 @@
 
 POT's exact solver is a network simplex in C++, which `wasserstein_clouds` uses where POT is installed; what it does by
 SciPy where POT is not is measured beside it. POT's Bures distance is two matrix square roots by eigenvalues (its own
-batches take longer than one pair after the other). Set OPENBLAS_NUM_THREADS=1 on a busy machine: threads of LAPACK that
-wait for one another made single calls fifty times slower.
+batches take longer than one pair after the other). Set OPENBLAS_NUM_THREADS=1: threads of LAPACK that
+wait for one another made single calls fifty times slower on a busy machine. NPROC=4 gives XLA four threads, of which a
+batch of singular values finds two free.
 """
 
 import jax
