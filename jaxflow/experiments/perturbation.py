@@ -1,12 +1,11 @@
 """`kind = "perturbation"`: what do slightly different heads change? D + εS, and weight decay (1 − ε)D, as ε → 0.
 
 Three things are compared with ε = 0 (arXiv:2605.18870, §4): the clouds, sup_t W₂(μ^ε_t, μ_t) = O(ε); the energies,
-|E^ε − E| ≤ ½e^R(e^{‖S‖ε} − 1) whatever the cloud; and the minimisers that Γ-convergence is about, found by a long run of
-the law "steepest" under the heads of the end.
+|E^ε − E| ≤ ½e^R(e^{‖S‖ε} − 1) whatever the cloud; and the minimisers that Γ-convergence is about, found by a long run
+of the law "steepest" under the heads of the end.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 

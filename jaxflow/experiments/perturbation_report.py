@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxflow.experiments import curves
@@ -34,11 +35,11 @@ def summarise(experiment: Perturbation, state: State, *, norm: float, change: fl
     changes = {"shift": change * eps, "decay": norm * eps}
     found: dict[str, Any] = {}
     arrays = {"eps": eps, "ts": ts, "points": state["points"], "S": S}
-    violations = 0
+    violations, reach_of = 0, jax.vmap(lambda R, c, t: perturbation_bound(R, c, t, law=law))
     for family in FAMILIES:
         w2, gap = (state[name][rows[family]] for name in ("w2", "gap"))
-        larger = norm + (changes["shift"] if family == "shift" else 0 * eps)
-        reach = np.array([[float(perturbation_bound(R, c, t, law=law)) for t in ts] for R, c in zip(larger, changes[family])])
+        larger = np.full(k, norm) + (changes[family] if family == "shift" else 0.0)
+        reach = np.asarray([reach_of(*np.broadcast_arrays(R, c, ts)) for R, c in zip(larger, changes[family])])
         allowed = np.array([float(energy_gap_bound(norm, c)) for c in changes[family]])
         violations += int(np.sum(w2 > reach * (1 + SLACK) + ROUNDING))
         violations += int(np.sum(gap > allowed[:, None] * (1 + SLACK) + ROUNDING))

@@ -4,9 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-def power_law(
-    x: Float[np.ndarray, " k"], y: Float[np.ndarray, " k"]
-) -> tuple[float, float] | tuple[None, None]:
+def power_law(x: Float[np.ndarray, " k"], y: Float[np.ndarray, " k"]) -> tuple[float, float] | tuple[None, None]:
     """(p, standard error) of y ∝ x^p by least squares in logarithms, k ≥ 3; (None, None) unless all are positive."""
     if len(x) < 3 or not (np.min(x) > 0 and np.min(y) > 0 and np.all(np.isfinite(y))):
         return None, None

@@ -9,8 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from jaxflow.experiments import build, curves
 from jaxflow.experiments.job import Progress, Run, State
@@ -18,7 +21,7 @@ from jaxflow.experiments.schema import Stability
 from jaxflow.experiments.tallies import each_outcome
 from jaxflow.geometry import Sphere
 from jaxflow.measures import Cloud
-from jaxflow.particles import AttentionFlow, lipschitz_bound
+from jaxflow.particles import AttentionFlow, lipschitz_bound, spreading_rate
 from jaxflow.transport import wasserstein_path
 from jaxflow.weights import largest_norm
 
@@ -27,6 +30,9 @@ ROUNDING = 1e-13
 
 SLACK = 1e-9
 """Relative excess over a bound that counts as rounding."""
+
+LARGEST_SPREADING = 600
+"""Coordinates n·d up to which the largest rate of small displacements is computed, a matrix of that size a time."""
 
 
 def job(experiment: Stability, *, folder: Path, precision: str) -> "StabilityJob":
@@ -91,6 +97,8 @@ class StabilityJob:
         state = curves.appended(state, outcome=each_outcome(sol.status)[0])
         if done == 0:
             state |= {"ts": np.asarray(sol.ts), "points": points}
+            if points[0].size <= LARGEST_SPREADING:
+                state["sharp"] = np.asarray(_spreading(self.flow, sol.ts, sol.states))
             metrics = {"t": float(sol.t_end)}
         else:
             base = curves.curves(state["points"], self.cloud)
@@ -100,14 +108,16 @@ class StabilityJob:
         return state, Progress(done + 1, 1 + len(self.sizes), "clouds", metrics)
 
     def _neighbour(self, index: int) -> Cloud:
-        """The cloud with every token moved along the sphere by normal noise."""
+        """The cloud with every token moved along the sphere by normal noise of its own, or by that of all."""
         x, geometry = self.cloud.points, Sphere()
         key = jax.random.fold_in(build.stream(self.key, "noise"), index)
-        step = self.sizes[index] * jax.random.normal(key, x.shape, x.dtype)
+        shape = (1, x.shape[1]) if self.experiment.neighbours.together else x.shape
+        step = self.sizes[index] * jnp.broadcast_to(jax.random.normal(key, shape, x.dtype), x.shape)
         return Cloud(geometry.retract(x + geometry.project(x, step)), self.cloud.log_weights)
 
     def finish(self, state: State) -> Run:
         ts, w2 = state["ts"], state["w2"]
+        sharp = {name: state[name] for name in ("sharp",) if name in state}
         ratio = w2 / w2[:, :1]
         allowed = np.exp(self.bound * ts)
         violations = int(np.sum(ratio > allowed * (1 + SLACK) + ROUNDING / w2[:, :1]))
@@ -122,6 +132,7 @@ class StabilityJob:
             "bound": self.bound,
             "growth_rate": _largest(from_start),
             "step_rate": _largest(rates),
+            "sharp_rate": float(np.max(state["sharp"])) if sharp else None,
             "growth": float(np.max(ratio)),
             "allowed": float(allowed[-1]) if np.isfinite(allowed[-1]) else None,
             "violations": violations,
@@ -131,6 +142,7 @@ class StabilityJob:
             "clouds": len(self.sizes),
         }
         arrays = {
+            **sharp,
             "ts": ts,
             "points": state["points"],
             "w2": w2,
@@ -138,6 +150,12 @@ class StabilityJob:
             "size": np.array(self.sizes),
         }
         return Run(summary, arrays)
+
+
+@eqx.filter_jit
+def _spreading(flow: AttentionFlow, ts: Array, curve: Cloud) -> Array:
+    """The largest rate at which small displacements grow at every time, one time after the other."""
+    return jax.lax.map(lambda moment: spreading_rate(flow, moment[1], flow.weights.at(moment[0])), (ts, curve))
 
 
 def _largest(rates: np.ndarray) -> float | None:

@@ -24,6 +24,7 @@ from jaxflow.particles.pairing import PairingFlow as PairingFlow
 from jaxflow.particles.rest import head_speed as head_speed
 from jaxflow.particles.rest import limit_of as limit_of
 from jaxflow.particles.rest import stationarity as stationarity
+from jaxflow.particles.spreading import spreading_rate as spreading_rate
 from jaxflow.particles.tokens import cross_polytope as cross_polytope
 from jaxflow.particles.tokens import equiangular as equiangular
 from jaxflow.particles.tokens import equispaced as equispaced

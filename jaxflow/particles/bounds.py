@@ -1,13 +1,13 @@
 """How far can two runs part? Explicit constants of the theorems of arXiv:2605.18870, §4, for ‖D_h‖ ≤ R and the sphere:
 
-    |v[μ](x) − v[ν](y)| ≤ L_x |x − y| + L_μ W₁(μ, ν),      W₂(μ_t, ν_t) ≤ e^{Lt} W₂(μ₀, ν₀),    L = L_x + L_μ
-    |v^{D+S}[μ](x) − v^D[μ](x)| ≤ K‖S‖,                    W₂(μ^S_t, μ_t) ≤ K‖S‖ (e^{Lt} − 1)/L
-    |E^{D+S}(μ) − E^D(μ)| ≤ ½ e^R (e^{‖S‖} − 1)            for every μ
+|v[μ](x) − v[ν](y)| ≤ L_x |x − y| + L_μ W₁(μ, ν),      W₂(μ_t, ν_t) ≤ e^{Lt} W₂(μ₀, ν₀),    L = L_x + L_μ
+|v^{D+S}[μ](x) − v^D[μ](x)| ≤ K‖S‖,                    W₂(μ^S_t, μ_t) ≤ K‖S‖ (e^{Lt} − 1)/L
+|E^{D+S}(μ) − E^D(μ)| ≤ ½ e^R (e^{‖S‖} − 1)            for every μ
 
-    law            L_x                  L_μ                       K
-    softmax        R² + 2R              e^{2R}(2R² + R)           1 + R
-    unnormalized   e^R(R² + 2R)         e^R(R² + R)               e^R(1 + R)
-    steepest       e^{2R}(2R² + 2R)     e^{2R}(R² + R) + e^{4R}R²  e^{2R}(1 + 2R)
+law            L_x                  L_μ                       K
+softmax        R² + 2R              e^{2R}(2R² + R)           1 + R
+unnormalized   e^R(R² + 2R)         e^R(R² + R)               e^R(1 + R)
+steepest       e^{2R}(2R² + 2R)     e^{2R}(R² + R) + e^{4R}R²  e^{2R}(1 + 2R)
 """
 
 import jax.numpy as jnp

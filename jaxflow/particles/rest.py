@@ -1,6 +1,6 @@
 """Is a cloud at rest for the energy of given heads? What ω-limits are asked under weights that settle:
 
-    |∂E_∞|²(μ) = Σ_i w_i |g_∞(x_i)|²/b̂_∞(x_i) = 0      if ∫|Θ̇| dt < ∞ (arXiv:2605.18870, §4)
+|∂E_∞|²(μ) = Σ_i w_i |g_∞(x_i)|²/b̂_∞(x_i) = 0      if ∫|Θ̇| dt < ∞ (arXiv:2605.18870, §4)
 """
 
 import jax

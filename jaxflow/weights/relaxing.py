@@ -1,6 +1,6 @@
 """Tied heads that settle: Ḋ = D̄ − D, the Ornstein–Uhlenbeck equation without its noise:
 
-    D(t) = D̄ + e^{−t}(D₀ − D̄),     ∫₀^∞ ‖Ḋ‖ dt = ‖D₀ − D̄‖ < ∞
+D(t) = D̄ + e^{−t}(D₀ − D̄),     ∫₀^∞ ‖Ḋ‖ dt = ‖D₀ − D̄‖ < ∞
 """
 
 from typing import Any, final

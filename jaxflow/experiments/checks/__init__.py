@@ -11,7 +11,6 @@ from jaxflow.experiments.checks.pretrained import check_pretrained
 from jaxflow.experiments.checks.regimes import check_cases, check_closure, check_phase
 from jaxflow.experiments.checks.solve import check_solve
 from jaxflow.experiments.checks.steer_tokens import check_token_steering
-from jaxflow.experiments.checks.tokens import check_tokens
 from jaxflow.experiments.checks.theorems import (
     check_jko,
     check_limits,
@@ -19,6 +18,7 @@ from jaxflow.experiments.checks.theorems import (
     check_stability,
     check_transport,
 )
+from jaxflow.experiments.checks.tokens import check_tokens
 from jaxflow.experiments.checks.weights import check_single_run, check_weights
 from jaxflow.experiments.schema import (
     Blocks,

@@ -166,7 +166,7 @@ class Perturbation(Table, frozen=True, kw_only=True, tag_field="kind", tag="pert
 
 
 class Limits(Table, frozen=True, kw_only=True, tag_field="kind", tag="limits"):
-    """The same start under weights that settle and weights that do not: where it comes to rest, and for which energy."""
+    """The same start under weights that settle and weights that do not: does it rest, and for which energy?"""
 
     tokens: Tokens
     cases: Annotated[list[LimitCase], Meta(min_length=1)]

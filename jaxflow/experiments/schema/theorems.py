@@ -39,15 +39,21 @@ class SphereFlow(Table, frozen=True, kw_only=True):
 
 
 class Neighbours(Table, frozen=True, kw_only=True):
-    """Clouds near that of `[tokens]`: every token moved by normal noise of each `size` along the sphere, `repeats` draws."""
+    """Clouds near that of `[tokens]`: tokens moved by normal noise of each `size` along the sphere, `repeats` times.
+
+    `together` moves all tokens by the same vector.
+    """
 
     size: Annotated[list[Positive], Meta(min_length=1)]
     repeats: Count = 4
+    together: bool = False
 
 
 class Perturbed(Table, frozen=True, kw_only=True):
-    """Heads D + εS and (1 − ε)D for each ε of `eps`; S symmetric, one for each head or one for all, drawn with norm 1 if
-    absent."""
+    """Heads D + εS and (1 − ε)D for each ε of `eps`; S is symmetric, one for each head or one for all.
+
+    An absent S is drawn at random, with norm 1 for each head.
+    """
 
     eps: Annotated[list[Positive], Meta(min_length=3)]
     S: Heads | None = None
