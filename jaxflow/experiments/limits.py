@@ -67,8 +67,9 @@ class LimitsJob:
 
     def _mean(self, weights: AbstractSchedule) -> Layer:
         t1 = self.experiment.solve.t1
-        heads = jax.vmap(lambda t: weights.at(t).B)(jnp.linspace(LATE * t1, t1, SPEEDS))
-        return make_layer(D=jnp.mean(heads, axis=0))
+        layers = jax.vmap(weights.at)(jnp.linspace(LATE * t1, t1, SPEEDS))
+        assert layers.B is not None  # tied heads
+        return make_layer(D=jnp.mean(layers.B, axis=0))
 
     def describe(self) -> dict[str, str]:
         n, d = self.cloud.points.shape
