@@ -4,7 +4,6 @@ What stability, perturbation, limits and jko share: tokens on the sphere, weight
 compiled program, and the worst outcome of all runs.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +65,9 @@ def appended(state: State, **rows: Any) -> State:
     return {**state, **{name: np.concatenate([state[name], x]) if name in state else x for name, x in new.items()}}
 
 
-def verdict(outcomes: Iterable[int], *, violations: int = 0) -> dict[str, str]:
+def verdict(outcomes: np.ndarray, *, violations: int = 0) -> dict[str, str]:
     """`status`, and `advice` where there is something to do: the worst outcome, or that a bound was broken."""
-    worst = OUTCOMES[max(outcomes, default=0)]
+    worst = OUTCOMES[int(np.max(outcomes))]
     if worst == "done" and violations:
         advice = "a proved bound was broken: shorten solve.dt (or tighten solve.rtol); if it stays, report the config"
         return {"status": VIOLATED, "advice": advice}

@@ -67,9 +67,11 @@ class LimitsJob:
 
     def _mean(self, weights: AbstractSchedule) -> Layer:
         t1 = self.experiment.solve.t1
-        layers = jax.vmap(weights.at)(jnp.linspace(LATE * t1, t1, SPEEDS))
+        ts = np.linspace(LATE * t1, t1, SPEEDS)
+        layers = jax.vmap(weights.at)(jnp.asarray(ts))
         assert layers.B is not None  # tied heads
-        return make_layer(D=jnp.mean(layers.B, axis=0))
+        mean = trapezoid(np.asarray(layers.B), ts, axis=0) / (ts[-1] - ts[0])
+        return make_layer(D=mean.astype(layers.B.dtype))
 
     def describe(self) -> dict[str, str]:
         n, d = self.cloud.points.shape

@@ -163,7 +163,7 @@ def test_the_spreading_rate_is_the_largest_of_all_displacements_and_one_has_it(l
 
 
 def test_a_cloud_that_contracts_has_a_negative_rate():
-    """All tokens at e₁ under D = diag(1, q, q), ascend: ξ_i' = q ξ̄ − ξ_i. Differences have the rate −1, the mean q − 1."""
+    """All tokens at e₁ under diag(1, q, q), ascend: ξ_i' = q ξ̄ − ξ_i. Differences have the rate −1, the mean q − 1."""
     cloud = Cloud(jnp.broadcast_to(jnp.eye(3)[:1], (4, 3)))
     for q, rate in ((1.0, 0.0), (-0.5, -1.0), (0.5, -0.5)):
         flow = AttentionFlow(Constant(D=np.diag([1.0, q, q])), direction="ascend")

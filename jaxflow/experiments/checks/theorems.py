@@ -17,7 +17,7 @@ from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.solve import Solve
 from jaxflow.experiments.schema.theorems import Distance, Perturbed
 from jaxflow.experiments.schema.tokens import Explicit, Tokens
-from jaxflow.experiments.schema.weights import OrnsteinUhlenbeck, Piecewise, Weights, attention_of
+from jaxflow.experiments.schema.weights import OrnsteinUhlenbeck, Piecewise, Segment, Weights, attention_of
 
 ROUNDING = 1e-9
 
@@ -76,7 +76,7 @@ def check_perturbation(experiment: Perturbation, *, folder: Path, precision: str
     """Check a config of kind perturbation."""
     d = _on_the_sphere(experiment.tokens, folder=folder, precision=precision)
     check_tied(experiment.weights, d, "the tokens")
-    _check_perturbed(experiment.perturbation, d)
+    _check_perturbed(experiment.perturbation, experiment.weights, d)
     check_solve(experiment.solve, experiment.weights, MomentFlow())
 
 
@@ -150,7 +150,7 @@ def _check_distance(distance: Distance, weights: Weights) -> None:
             )
 
 
-def _check_perturbed(perturbed: Perturbed, d: int) -> None:
+def _check_perturbed(perturbed: Perturbed, weights: Weights, d: int) -> None:
     _check_increasing(perturbed.eps, "perturbation.eps")
     if perturbed.eps[-1] >= 1:
         raise InputError(
@@ -162,6 +162,16 @@ def _check_perturbed(perturbed: Perturbed, d: int) -> None:
     S = perturbed.S
     if S is None:
         return
+    first = weights.segments[0] if isinstance(weights, Piecewise) else weights
+    drawn = None if isinstance(first, Segment) else first.heads
+    heads = drawn if isinstance(drawn, int) else len(first.D or [])
+    if len(S) not in (1, heads):
+        raise InputError(
+            "not the same number of heads",
+            where="perturbation.S",
+            got=len(S),
+            expected=f"{heads}, as in the weights, or one matrix for all",
+        )
     names = shapes.head_names("perturbation.S", len(S))
     for array, name in zip(shapes.heads(S, "perturbation.S", d, "the tokens"), names):
         shapes.symmetric(array, name, "tied heads stay symmetric only under a symmetric S")
