@@ -14,8 +14,8 @@ from jaxflow.particles import energy_gap_bound, perturbation_bound
 SLACK = 1e-9
 """Relative excess over a bound that counts as rounding."""
 
-ROUNDING = 1e-14
-"""Absolute excess over a bound of energies that counts as rounding, in units of E."""
+ROUNDING = 100
+"""Absolute excess over a bound, in units of rounding, that counts as rounding."""
 
 FAMILIES = ("shift", "decay")
 
@@ -35,14 +35,15 @@ def summarise(experiment: Perturbation, state: State, *, norm: float, change: fl
     changes = {"shift": change * eps, "decay": norm * eps}
     found: dict[str, Any] = {}
     arrays = {"eps": eps, "ts": ts, "points": state["points"], "S": S}
+    rounding = ROUNDING * float(np.finfo(state["points"].dtype).eps)
     violations, reach_of = 0, jax.vmap(lambda R, c, t: perturbation_bound(R, c, t, law=law))
     for family in FAMILIES:
         w2, gap = (state[name][rows[family]] for name in ("w2", "gap"))
         larger = np.full(k, norm) + (changes[family] if family == "shift" else 0.0)
         reach = np.asarray([reach_of(*np.broadcast_arrays(R, c, ts)) for R, c in zip(larger, changes[family])])
         allowed = np.array([float(energy_gap_bound(norm, c)) for c in changes[family]])
-        violations += int(np.sum(w2 > reach * (1 + SLACK) + ROUNDING))
-        violations += int(np.sum(gap > allowed[:, None] * (1 + SLACK) + ROUNDING))
+        violations += int(np.sum(w2 > reach * (1 + SLACK) + rounding))
+        violations += int(np.sum(gap > allowed[:, None] * (1 + SLACK) + rounding))
         mine = {"w2": w2.max(1), "w2_bound": reach[:, -1], "energy_gap": gap.max(1), "energy_gap_bound": allowed}
         if "minimiser" in state:
             energy = state["minimum_energy"][rows[family]]

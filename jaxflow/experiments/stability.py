@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from jaxflow.errors import InputError
 from jaxflow.experiments import build, curves
 from jaxflow.experiments.job import Progress, Run, State
 from jaxflow.experiments.schema import Stability
@@ -25,11 +26,14 @@ from jaxflow.particles import AttentionFlow, lipschitz_bound, spreading_rate
 from jaxflow.transport import wasserstein_path
 from jaxflow.weights import largest_norm
 
-ROUNDING = 1e-13
-"""Distances below are rounding, and their rates of growth say nothing."""
+ROUNDING = 500
+"""Distances below so many units of rounding say nothing, nor do their rates of growth."""
 
 SLACK = 1e-9
 """Relative excess over a bound that counts as rounding."""
+
+LARGEST_EXPONENT = 700.0
+"""e to more than this is no number."""
 
 LARGEST_SPREADING = 600
 """Coordinates n·d up to which the largest rate of small displacements is computed, a matrix of that size a time."""
@@ -43,6 +47,15 @@ def job(experiment: Stability, *, folder: Path, precision: str) -> "StabilityJob
     weights = curves.schedule(experiment.weights, key, dim=dim, precision=precision, times=experiment.solve)
     flow = AttentionFlow(weights, law=experiment.flow.law, direction=experiment.flow.direction)
     flow.check(cloud)
+    smallest = 10 * _rounding(cloud.points.dtype)
+    for index, size in enumerate(experiment.neighbours.size):
+        if size < smallest:
+            raise InputError(
+                "is too small to be told from rounding",
+                where=f"neighbours.size[{index}]",
+                got=size,
+                expected=f"at least {smallest:.2g} in {precision}",
+            )
     return StabilityJob(experiment, flow, cloud, key)
 
 
@@ -118,23 +131,23 @@ class StabilityJob:
     def finish(self, state: State) -> Run:
         ts, w2 = state["ts"], state["w2"]
         sharp = {name: state[name] for name in ("sharp",) if name in state}
+        rounding, elapsed = _rounding(state["points"].dtype), ts - ts[0]
         ratio = w2 / w2[:, :1]
-        allowed = np.exp(self.bound * ts)
-        violations = int(np.sum(ratio > allowed * (1 + SLACK) + ROUNDING / w2[:, :1]))
-        seen = w2 > ROUNDING
-        from_start = np.where(seen, np.log(np.where(seen, ratio, 1.0)), -np.inf)[:, 1:] / ts[1:]
+        seen = w2 > rounding
+        grown = np.where(seen, np.log(np.where(seen, ratio, 1.0)), -np.inf)
+        violations = int(np.sum(grown > self.bound * elapsed + SLACK + rounding / w2[:, :1]))
         both = seen[:, 1:] & seen[:, :-1]
         steps = np.log(np.where(both, w2[:, 1:], 1.0) / np.where(both, w2[:, :-1], 1.0)) / np.diff(ts)
-        rates = np.where(both, steps, -np.inf)
+        reach = self.bound * elapsed[-1]
         summary = {
             **curves.verdict(state["outcome"], violations=violations),
             "norm": self.norm,
             "bound": self.bound,
-            "growth_rate": _largest(from_start),
-            "step_rate": _largest(rates),
+            "growth_rate": _largest(grown[:, 1:] / elapsed[1:]),
+            "step_rate": _largest(np.where(both, steps, -np.inf)),
             "sharp_rate": float(np.max(state["sharp"])) if sharp else None,
             "growth": float(np.max(ratio)),
-            "allowed": float(allowed[-1]) if np.isfinite(allowed[-1]) else None,
+            "allowed": float(np.exp(reach)) if reach < LARGEST_EXPONENT else None,
             "violations": violations,
             "w2_initial": w2[:, 0].tolist(),
             "w2_final": w2[:, -1].tolist(),
@@ -156,6 +169,10 @@ class StabilityJob:
 def _spreading(flow: AttentionFlow, ts: Array, curve: Cloud) -> Array:
     """The largest rate at which small displacements grow at every time, one time after the other."""
     return jax.lax.map(lambda moment: spreading_rate(flow, moment[1], flow.weights.at(moment[0])), (ts, curve))
+
+
+def _rounding(dtype: Any) -> float:
+    return ROUNDING * float(np.finfo(dtype).eps)
 
 
 def _largest(rates: np.ndarray) -> float | None:

@@ -31,6 +31,7 @@ ADVICE = {
 }
 SEVERAL = "an optimal pair is antipodal: its geodesic is not unique, and the path is one of several of equal length"
 ROUNDING = 1e-9
+TOLERANCES = {"float64": 1e-8, "float32": 1e-5}
 
 
 def job(experiment: Transport, *, folder: Path, precision: str) -> "TransportJob":
@@ -91,7 +92,7 @@ class TransportJob:
             steps=table.steps,
             split=table.split,
             key=self.key,
-            tolerance=table.tolerance,
+            tolerance=table.tolerance or TOLERANCES[str(self.start.points.dtype)],
             max_iterations=table.max_iterations,
         )
         sliced = float(sliced_wasserstein(self.start, self.target))

@@ -5,6 +5,7 @@ Under D = diag(λ, μ) a Dirac at angle θ that descends has tan θ(t) = tan θ(
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from scipy.stats import linregress
 
 from jaxflow.errors import InputError
 from jaxflow.experiments import prepare
+from jaxflow.experiments.build import stream
 from jaxflow.experiments.data import localised
 from jaxflow.experiments.engine import execute
 from jaxflow.experiments.load import build
@@ -22,8 +24,10 @@ from jaxflow.experiments.powers import power_law
 from jaxflow.experiments.report import Quiet
 from jaxflow.experiments.request import Request
 from jaxflow.io.rundir import RunDirectory
-from jaxflow.particles import energy_gap_bound, lipschitz_bound, perturbation_bound
-from jaxflow.weights import Oscillating
+from jaxflow.measures import Cloud
+from jaxflow.particles import AttentionFlow, energy_gap_bound, lipschitz_bound, perturbation_bound
+from jaxflow.solve import Euler, solve
+from jaxflow.weights import OrnsteinUhlenbeck, Oscillating, random_heads
 
 KINDS = ("transport", "jko", "stability", "perturbation", "limits")
 START = np.arctan2(0.28, 0.96)
@@ -114,6 +118,20 @@ def test_neighbours_move_token_by_token_or_together(run):
     np.testing.assert_allclose(found[False], np.sqrt(2), rtol=0.2)
     assert np.ptp(found[True]) > 0.5
     assert np.ptp(found[False]) < 0.4
+
+
+def test_random_heads_are_one_path_for_all_clouds(run):
+    """That of the library's own noisy run with the same key, step by step."""
+    weights = {"kind": "ou", "heads": 2, "noise_var": 0.5}
+    summary, arrays = run("stability", weights=weights, neighbours={"size": [0.01], "repeats": 1})
+    key = jax.random.key(0)
+    heads = random_heads(stream(key, "heads"), heads=2, dim=2)
+    flow = AttentionFlow(OrnsteinUhlenbeck(initial=heads, mean=np.eye(2), noise_var=0.5), direction="descend")
+    options = {"t1": 2.0, "dt": 0.05, "save_every": 5, "method": Euler(), "key": stream(key, "noise")}
+    expected = solve(flow, Cloud(jnp.array([[0.96, 0.28]])), **options).states.points
+    np.testing.assert_allclose(arrays["points"], expected, atol=1e-12)
+    assert summary["norm"] > np.linalg.norm(heads, 2, axis=(1, 2)).max() - 1e-12
+    assert summary["violations"] == 0
 
 
 # --- perturbation ---------------------------------------------------------------------------------------------------
@@ -354,6 +372,7 @@ REFUSED = [
     ("stability", {"tokens": {"kind": "gaussian", "n": 3, "covariance": [[1, 0], [0, 1]]}}, ["not lie on the sphere"]),
     ("stability", {"neighbours": {"size": [0.1, 0.01]}}, ["neighbours.size", "must increase"]),
     ("stability", {"neighbours": {"size": [0.0]}}, ["neighbours.size[0]", "> 0"]),
+    ("stability", {"neighbours": {"size": [1e-14, 0.1]}}, ["neighbours.size[0]", "rounding", "1e-14"]),
     ("stability", {"flow": {"law": "hardmax"}}, ["flow.law", "softmax, steepest, unnormalized"]),
     ("stability", {"solve": {"t1": 1, "dt": 2}}, ["solve.dt", "longer than the run"]),
     ("stability", {"weights": {"kind": "ou", "heads": 1}, "solve": {"t1": 1}}, ["solve.dt", "needs their length"]),

@@ -12,12 +12,15 @@ Increasing = Annotated[list[Positive], Meta(min_length=2)]
 
 
 class Distance(Table, frozen=True, kw_only=True):
-    """The weighted distance: time steps, particles per pair of the plan, and `time`, when the heads are taken."""
+    """The weighted distance: time steps, particles per pair of the plan, and `time`, when the heads are taken.
+
+    An absent tolerance is 1e-8, and 1e-5 in float32.
+    """
 
     time: NonNegative = 0.0
     steps: Annotated[int, Meta(ge=4)] = 32
     split: Count = 4
-    tolerance: Positive = 1e-8
+    tolerance: Positive | None = None
     max_iterations: Count = 200
 
 
