@@ -37,10 +37,10 @@ def plot_parting(
             ax.plot(ts, row, color=color, linewidth=1.3, alpha=0.85)
         ax.plot([], [], color=color, label=f"{size:g}")
     low, high = float(ratio[ratio > 0].min()), float(ratio.max())
-    fine = np.linspace(ts[0], ts[-1], 400)
-    with np.errstate(over="ignore"):
-        ax.plot(fine, np.exp(bound * (fine - ts[0])), color=INK, linewidth=1.5, linestyle=(0, (4, 3)))
-    ax.set_ylim(max(low, 1e-8 * high) / 1.3, min(np.exp(min(bound * ts[-1], 600.0)), ROOM * high) * 1.1)
+    # Only as far as the picture goes: beyond, e^{Lt} may be no number.
+    elapsed = np.linspace(0.0, min(ts[-1] - ts[0], np.log(ROOM * high) / bound), 100)
+    ax.plot(ts[0] + elapsed, np.exp(bound * elapsed), color=INK, linewidth=1.5, linestyle=(0, (4, 3)))
+    ax.set_ylim(max(low, 1e-8 * high) / 1.3, 1.1 * max(high, float(np.exp(bound * elapsed[-1]))))
     time_axis(ax, ts)
     tidy_log(ax)
     ax.set_title(r"$W_2(\mu_t,\nu_t)\,/\,W_2(\mu_0,\nu_0)$, and $e^{Lt}$ (dashed)")
