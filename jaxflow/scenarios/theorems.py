@@ -64,7 +64,7 @@ def _rate_over_bound() -> float:
 
 def _weighted_diracs() -> float:
     """W_{m,2} of two Diracs at an angle of 2.5 under heads −0.3 I and −1.1 I."""
-    heads = jnp.array([-0.3, -1.1])[:, None, None] * jnp.eye(2)
+    heads = jnp.stack([-0.3 * jnp.eye(2), -1.1 * jnp.eye(2)])
     return float(weighted_distance(_token(0.0), _token(2.5), heads, steps=8, split=1).value)
 
 
