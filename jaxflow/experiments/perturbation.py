@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from jaxflow.experiments import build, curves
 from jaxflow.experiments.job import Progress, Run, State
+from jaxflow.experiments.perturbation_report import FAMILIES, summarise
 from jaxflow.experiments.schema import Perturbation
 from jaxflow.experiments.tallies import each_outcome
 from jaxflow.geometry import Sphere
@@ -27,8 +28,6 @@ from jaxflow.transport import wasserstein_clouds, wasserstein_path
 from jaxflow.weights import AbstractSchedule, Constant, Perturbed, largest_norm, random_heads
 
 MAX_STEPS = 100_000
-FAMILIES = ("shift", "decay")
-"""D + εS and (1 − ε)D."""
 
 
 def job(experiment: Perturbation, *, folder: Path, precision: str) -> "PerturbationJob":
@@ -141,8 +140,6 @@ class PerturbationJob:
         return state, {"minimum": energy}
 
     def finish(self, state: State) -> Run:
-        from jaxflow.experiments.perturbation_report import summarise
-
         return summarise(self.experiment, state, norm=self.norm, change=self.change, S=np.asarray(self.S))
 
 

@@ -18,6 +18,7 @@ ROUNDING = 100
 """Absolute excess over a bound, in units of rounding, that counts as rounding."""
 
 FAMILIES = ("shift", "decay")
+"""D + εS and (1 − ε)D."""
 
 
 def summarise(experiment: Perturbation, state: State, *, norm: float, change: float, S: np.ndarray) -> Run:

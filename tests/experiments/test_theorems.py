@@ -134,35 +134,54 @@ def test_random_heads_are_one_path_for_all_clouds(run):
     assert summary["violations"] == 0
 
 
+@pytest.mark.parametrize("solve", [{"t1": 2.0}, {"t1": 2.0, "method": "rk4", "dt": 0.05}])
+def test_heads_without_noise_are_followed_by_any_method(config, tmp_path, solve):
+    """`kind = "particles"` with noise_var = 0: the same token, in closed form."""
+    base = config("stability")
+    experiment = build(
+        config("particles", tokens=base["tokens"], weights=base["weights"], solve=solve), folder=tmp_path
+    )
+    assert experiment.solve.method == solve.get("method", "tsit5")
+    job = prepare(experiment, folder=tmp_path, precision="float64")
+    state, progress = job.advance(job.begin())
+    while progress.done < progress.total:
+        state, progress = job.advance(state)
+    found = job.finish(state)
+    end = angle(START, 0.7 * 2 - 0.4 * (1 - np.exp(-2)))
+    np.testing.assert_allclose(np.arctan2(*found.arrays["final_points"][0, 0, ::-1]), end, rtol=1e-7)
+    assert abs(found.summary["balance_residual"]) < 1e-8
+
+
 # --- perturbation ---------------------------------------------------------------------------------------------------
 
 EPS, LAM, MU, S = np.array([0.01, 0.03, 0.1]), 0.9, -0.7, (0.5, -0.3)
 
 
-def test_perturbed_diracs_energies_and_minima_in_closed_form(run):
+@pytest.mark.parametrize(("direction", "sign"), [("descend", 1), ("ascend", -1)])
+def test_perturbed_diracs_energies_and_minima_in_closed_form(run, direction, sign):
     """D + εS and (1 − ε)D of one family of diagonal heads: λ − μ grows by 0.8ε, or shrinks by 1.6ε. The minimum of E is
-    the Dirac at the lowest eigenvector, ½e^μ, whose place no diagonal perturbation moves."""
-    summary, arrays = run("perturbation")
+    the Dirac at the lowest eigenvector, ½e^μ, whose place no diagonal perturbation moves; ½e^λ is the maximum."""
+    summary, arrays = run("perturbation", flow={"direction": direction})
     assert summary["status"] == "done"
     ts, eps = arrays["ts"], EPS[:, None]
-    base = angle(START, (LAM - MU) * ts)
+    base, extreme = angle(START, sign * (LAM - MU) * ts), MU if sign > 0 else LAM
     changed = {"shift": (LAM + S[0] * eps, MU + S[1] * eps), "decay": ((1 - eps) * LAM, (1 - eps) * MU)}
     for family, (low, high) in changed.items():
-        moved = angle(START, (low - high) * ts)
+        moved = angle(START, sign * (low - high) * ts)
         np.testing.assert_allclose(arrays[f"{family}_w2_path"], np.abs(moved - base), atol=1e-6)
         np.testing.assert_allclose(summary[f"{family}_w2"], np.abs(moved - base).max(1), rtol=1e-4)
         gaps = [np.abs(dirac_energy(x, low, high) - dirac_energy(x, LAM, MU)).max(1) for x in (base, moved)]
         np.testing.assert_allclose(summary[f"{family}_energy_gap"], np.maximum(*gaps), rtol=1e-5)
-        minimum = 0.5 * np.exp(high[:, 0])
+        minimum = 0.5 * np.exp((high if sign > 0 else low)[:, 0])
         np.testing.assert_allclose(summary[f"{family}_minimum_energy"], minimum, rtol=1e-9)
-        np.testing.assert_allclose(summary[f"{family}_minimum_gap"], np.abs(minimum - 0.5 * np.exp(MU)), rtol=1e-6)
+        np.testing.assert_allclose(summary[f"{family}_minimum_gap"], np.abs(minimum - 0.5 * np.exp(extreme)), rtol=1e-6)
         assert max(summary[f"{family}_minimum_w2"]) < 1e-7
         for name in ("w2", "energy_gap", "minimum_gap"):
             fit = linregress(np.log(EPS), np.log(summary[f"{family}_{name}"]))
             np.testing.assert_allclose(summary[f"{family}_{name}_slope"], fit.slope, rtol=1e-10)
             np.testing.assert_allclose(summary[f"{family}_{name}_slope_std"], fit.stderr, rtol=1e-8)
             assert abs(fit.slope - 1) < 0.1
-    np.testing.assert_allclose(summary["minimum_energy"], 0.5 * np.exp(MU), rtol=1e-10)
+    np.testing.assert_allclose(summary["minimum_energy"], 0.5 * np.exp(extreme), rtol=1e-10)
     assert summary["minimum_stationarity"] < 1e-12
     # The bounds, with ‖S‖ = 0.5 and ‖D‖ = 0.9.
     for family, size in (("shift", 0.5), ("decay", 0.9)):
