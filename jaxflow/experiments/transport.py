@@ -30,7 +30,10 @@ ADVICE = {
     "nonfinite": "lower the norms of the heads: e^{⟨x, Dy⟩} overflows",
 }
 SEVERAL = "an optimal pair is antipodal: its geodesic is not unique, and the path is one of several of equal length"
+
 ROUNDING = 1e-9
+"""Relative excess over the two-sided bound that counts as rounding."""
+
 TOLERANCES = {"float64": 1e-8, "float32": 1e-5}
 
 
@@ -48,12 +51,12 @@ def job(experiment: Transport, *, folder: Path, precision: str) -> "TransportJob
     check_pair(start, target)
     dim, time = start.points.shape[1], experiment.distance.time
     weights = build.schedule(experiment.weights, key, dim=dim, precision=precision)
-    if isinstance(weights, AbstractRandom):
-        noise = weights.begin(None)
-        if time > 0:
-            noise = weights.advance(noise, time, build.stream(key, "noise"))
-        return TransportJob(experiment, start, target, weights.at(time, noise), build.stream(key, "noise"))
-    return TransportJob(experiment, start, target, weights.at(time), build.stream(key, "noise"))
+    noise = None
+    if isinstance(weights, AbstractRandom) and time > 0:
+        # Not the key of the push that a search begins with.
+        own = jax.random.fold_in(build.stream(key, "noise"), 1)
+        noise = weights.advance(weights.begin(None), time, own)
+    return TransportJob(experiment, start, target, weights.at(time, noise), build.stream(key, "noise"))
 
 
 @dataclass(frozen=True)

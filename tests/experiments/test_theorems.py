@@ -288,6 +288,24 @@ def test_heads_are_taken_at_the_time_that_is_asked(run):
     np.testing.assert_allclose(summary["weighted"], np.arccos(-0.8) * np.exp(-0.35), rtol=1e-9)
 
 
+def test_noisy_heads_at_a_later_time_are_one_draw_of_their_law(config, tmp_path):
+    """Of D̄ + e^{−t}(D₀ − D̄) + noise of variance σ²(1 − e^{−2t})/2 on the diagonal, and half of it beside."""
+    weights = {"kind": "ou", "noise_var": 0.4, "D": [[2.0, 0], [0, 1]], "mean": [[0.5, 0], [0, -0.5]]}
+    found = []
+    for seed in range(200):
+        tables = {"weights": weights, "distance": {"time": 0.7}, "seed": seed}
+        job = prepare(build(config("transport", **tables), folder=tmp_path), folder=tmp_path, precision="float64")
+        found.append(np.asarray(job.layer.B[0]))
+    left = np.array(found) - np.diag([0.5 + 1.5 * np.exp(-0.7), -0.5 + 1.5 * np.exp(-0.7)])
+    var = 0.4 * (1 - np.exp(-1.4)) / 2
+    np.testing.assert_allclose(left.mean(0), 0, atol=4 * np.sqrt(var / 200))
+    np.testing.assert_allclose(left.var(0), var * np.array([[1, 0.5], [0.5, 1]]), rtol=0.4)
+    first = prepare(
+        build(config("transport", weights=weights), folder=tmp_path), folder=tmp_path, precision="float64"
+    ).layer.B
+    np.testing.assert_array_equal(first[0], [[2, 0], [0, 1]])
+
+
 def test_antipodal_clouds_are_said_to_have_several_geodesics(run):
     summary, _ = run("transport", target={"kind": "explicit", "points": [[-1.0, 0.0]]})
     assert summary["antipodal"] is True
