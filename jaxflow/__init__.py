@@ -15,10 +15,10 @@ Rooms, from the ground up (imports only point down this list):
     linalg, errors, runtime      square roots with finite derivatives; what is raised; device, precision, doctor
     geometry                     Sphere, Euclidean
     measures                     Cloud, Gaussian, sampling, Gauss–Hermite nodes
-    weights                      Constant, Piecewise, Fourier, OrnsteinUhlenbeck, Oscillating, Function, ... -> Layer
+    weights                      Constant, Piecewise, Fourier, OrnsteinUhlenbeck, Relaxing, Oscillating, ... -> Layer
     attention                    the primitive (log m, a): Dense, Chunked; rules: Softmax, L2, Sinkhorn
     solve                        methods, Solution, Status, observables
-    particles, gaussian          velocity laws, energy, balance; moments, closed forms
+    particles, gaussian          velocity laws, energy, balance, bounds of the theorems; moments, closed forms
     meanfield                    densities on S¹ and S²: the limit of infinitely many tokens, growth rates
     transport                    Wasserstein distances, weighted by the mobility too, and minimising movements (JKO)
     control                      reachability, constructions, fitting

@@ -48,8 +48,9 @@ ROOMS = {
     "measures": {"Cloud", "Gaussian", "gauss_hermite", "sample"},
     "particles": {
         "AbstractLimit", "AttentionFlow", "Balance", "Cloud", "InfiniteHeads", "LimitBalance", "OrnsteinUhlenbeckLimit",
-        "PairingFlow", "balance", "count_clusters", "cross_polytope", "dissipation", "energy", "equiangular",
-        "equispaced", "gauss_hermite", "limit_balance", "mobility", "octahedral", "order_parameter", "sample",
+        "PairingFlow", "balance", "count_clusters", "cross_polytope", "dissipation", "energy", "energy_gap_bound",
+        "equiangular", "equispaced", "gauss_hermite", "head_speed", "limit_balance", "limit_of", "lipschitz_bound",
+        "mobility", "octahedral", "order_parameter", "perturbation_bound", "sample", "spreading_rate", "stationarity",
         "uniform", "uniform_energy", "von_mises_fisher",
     },
     "pretrained": {
@@ -62,12 +63,12 @@ ROOMS = {
     "transport": {
         "Ended", "MinimisingMovement", "WeightedDistance", "energy_distance", "jko", "name_of", "sinkhorn_divergence",
         "sliced_wasserstein", "sliced_wasserstein_squared", "wasserstein_clouds", "wasserstein_gaussian",
-        "wasserstein_squared", "weighted_distance",
+        "wasserstein_path", "wasserstein_squared", "weighted_distance",
     },
     "weights": {
         "AbstractRandom", "AbstractSchedule", "Constant", "Diffusion", "Fourier", "Function", "Layer",
-        "OrnsteinUhlenbeck", "Oscillating", "Piecewise", "Sampled", "Values", "largest_norm", "make_layer",
-        "make_values", "random_heads",
+        "OrnsteinUhlenbeck", "Oscillating", "Perturbed", "Piecewise", "Relaxing", "Sampled", "Values", "largest_norm",
+        "make_layer", "make_values", "random_heads",
     },
 }  # fmt: skip
 

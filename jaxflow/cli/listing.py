@@ -11,6 +11,15 @@ from jaxflow.experiments.schema.meanfield import Clouds, DensityFlow, Infinite, 
 from jaxflow.experiments.schema.pretrained import Input, Measurement, Model, Prescribed
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
+from jaxflow.experiments.schema.theorems import (
+    Distance,
+    LimitCase,
+    Minimum,
+    Neighbours,
+    Perturbed,
+    Scheme,
+    SphereFlow,
+)
 from jaxflow.experiments.schema.tokens import Tokens
 from jaxflow.experiments.schema.weights import Segment, Weights
 
@@ -36,6 +45,13 @@ TABLES = {
     "[input] of pretrained": Input,
     "[measure] of pretrained": Measurement,
     "[prescribed] of pretrained": Prescribed,
+    "[distance] of transport": Distance,
+    "[scheme] of jko": Scheme,
+    "[flow] of stability, perturbation and limits": SphereFlow,
+    "[neighbours] of stability": Neighbours,
+    "[perturbation] of perturbation": Perturbed,
+    "[minimum] of perturbation": Minimum,
+    "[[cases]] of limits": LimitCase,
 }
 
 

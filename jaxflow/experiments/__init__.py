@@ -7,13 +7,18 @@ from jaxflow.experiments.schema import (
     Blocks,
     Closure,
     Experiment,
+    Limits,
     MeanField,
     Moments,
+    Movement,
     Particles,
+    Perturbation,
     Phase,
     Pretrained,
+    Stability,
     Steer,
     TokenSteer,
+    Transport,
 )
 
 
@@ -66,3 +71,23 @@ def prepare(experiment: Experiment, *, folder: Path, precision: str) -> Job:
             from jaxflow.experiments import pretrained
 
             return pretrained.job(experiment, folder=folder, precision=precision)
+        case Transport():
+            from jaxflow.experiments import transport
+
+            return transport.job(experiment, folder=folder, precision=precision)
+        case Movement():
+            from jaxflow.experiments import jko
+
+            return jko.job(experiment, folder=folder, precision=precision)
+        case Stability():
+            from jaxflow.experiments import stability
+
+            return stability.job(experiment, folder=folder, precision=precision)
+        case Perturbation():
+            from jaxflow.experiments import perturbation
+
+            return perturbation.job(experiment, folder=folder, precision=precision)
+        case Limits():
+            from jaxflow.experiments import limits
+
+            return limits.job(experiment, folder=folder, precision=precision)

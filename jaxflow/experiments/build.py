@@ -116,6 +116,8 @@ def schedule(table: W.Weights, key: Any, *, dim: int, precision: str) -> weights
             return weights.Piecewise(**parts, durations=[segment.duration for segment in table.segments])
         case W.OrnsteinUhlenbeck():
             mean = np.eye(dim, dtype=precision) if table.mean is None else array(table.mean)
+            if table.noise_var == 0:
+                return weights.Relaxing(initial=heads(table), mean=mean, A=array(table.A), b=array(table.b))
             return weights.OrnsteinUhlenbeck(
                 initial=heads(table),
                 mean=mean,

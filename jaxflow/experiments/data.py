@@ -12,12 +12,17 @@ from jaxflow.experiments.schema import (
     Closure,
     Experiment,
     Gaussian,
+    Limits,
     Moments,
+    Movement,
     Particles,
+    Perturbation,
     Phase,
     Pretrained,
+    Stability,
     Steer,
     TokenSteer,
+    Transport,
 )
 from jaxflow.experiments.schema.steer_tokens import Clouds
 from jaxflow.experiments.schema.tokens import Explicit
@@ -93,8 +98,11 @@ def localised(experiment: Experiment, *, folder: Path) -> tuple[Experiment, dict
         return value
 
     match experiment:
-        case Particles():
+        case Particles() | Movement() | Stability() | Perturbation() | Limits():
             experiment = replace(experiment, tokens=clouds("tokens", experiment.tokens))
+        case Transport():
+            start = clouds("start", experiment.start)
+            experiment = replace(experiment, start=start, target=clouds("target", experiment.target))
         case Moments() | Closure() | Blocks() | Phase():
             experiment = replace(experiment, start=gaussian("start", experiment.start))
         case Pretrained(model=model):

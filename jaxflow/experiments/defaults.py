@@ -9,14 +9,19 @@ from jaxflow.experiments.schema import (
     Closure,
     Control,
     Experiment,
+    Limits,
     MeanField,
     Moments,
+    Movement,
     Particles,
+    Perturbation,
     Phase,
     Pretrained,
     Solve,
+    Stability,
     Steer,
     TokenSteer,
+    Transport,
 )
 from jaxflow.experiments.schema.flow import Flow, MomentFlow
 from jaxflow.experiments.schema.meanfield import Infinite
@@ -63,8 +68,12 @@ def fill(experiment: Experiment) -> Experiment:
             return replace(experiment, control=with_method_defaults(experiment.control))
         case TokenSteer():
             return with_token_defaults(experiment)
-        case Closure() | Blocks() | Phase() | Pretrained():
+        case Closure() | Blocks() | Phase() | Pretrained() | Transport() | Movement():
             return experiment
+        case Stability() | Perturbation():
+            return replace(experiment, solve=with_saves(experiment.solve, experiment.weights, MomentFlow()))
+        case Limits():
+            return replace(experiment, solve=with_saves(experiment.solve, roughest(experiment), MomentFlow()))
         case MeanField():
             return with_density_defaults(experiment)
 
@@ -73,9 +82,16 @@ def method_of(solve: Solve, weights: Weights, flow: Flow | MomentFlow) -> str:
     """The method that is meant when none is named."""
     if solve.method is not None:
         return solve.method
-    if isinstance(weights, OrnsteinUhlenbeck) or (isinstance(flow, Flow) and flow.kappa is not None):
+    noisy = isinstance(weights, OrnsteinUhlenbeck) and weights.noise_var > 0
+    if noisy or (isinstance(flow, Flow) and flow.kappa is not None):
         return "euler"
     return "tsit5" if solve.dt is None else "rk4"
+
+
+def roughest(experiment: Limits) -> Weights:
+    """The weights of a case that decides which methods may follow all of them: noisy ones, if there are any."""
+    every = [case.weights for case in experiment.cases]
+    return next((w for w in every if isinstance(w, OrnsteinUhlenbeck) and w.noise_var > 0), every[0])
 
 
 def with_direction(flow: Flow | MomentFlow, weights: Weights) -> Flow | MomentFlow:

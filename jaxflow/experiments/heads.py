@@ -4,7 +4,7 @@ from typing import Any
 
 from jaxflow.experiments.paths import Parts, value_at
 
-KEYS = ("D", "B", "V")
+KEYS = ("D", "B", "V", "S")
 
 
 class SingleHead(list[Any]):
@@ -13,11 +13,12 @@ class SingleHead(list[Any]):
 
 def with_lists_of_heads(data: dict[str, Any]) -> dict[str, Any]:
     """The config `data` with a single matrix in place of heads put into a list."""
-    data = _each_listed(data, "cases")
-    weights = data.get("weights")
-    if not isinstance(weights, dict):
-        return data
-    return {**data, "weights": _each_listed(_listed(weights), "segments")}
+    data = _weights_listed(_each_listed(data, "cases"))
+    cases = data.get("cases")
+    if isinstance(cases, list):
+        data = {**data, "cases": [_weights_listed(case) if isinstance(case, dict) else case for case in cases]}
+    perturbed = data.get("perturbation")
+    return {**data, "perturbation": _listed(perturbed)} if isinstance(perturbed, dict) else data
 
 
 def as_written(parts: Parts, data: Any) -> Parts:
@@ -28,6 +29,13 @@ def as_written(parts: Parts, data: Any) -> Parts:
             written.append(part)
         data = value_at(data, (part,))
     return tuple(written)
+
+
+def _weights_listed(table: dict[str, Any]) -> dict[str, Any]:
+    weights = table.get("weights")
+    if not isinstance(weights, dict):
+        return table
+    return {**table, "weights": _each_listed(_listed(weights), "segments")}
 
 
 def _each_listed(table: dict[str, Any], key: str) -> dict[str, Any]:

@@ -5,6 +5,9 @@ from jaxflow.measures import gauss_hermite as gauss_hermite
 from jaxflow.measures import sample as sample
 from jaxflow.particles.balance import Balance as Balance
 from jaxflow.particles.balance import balance as balance
+from jaxflow.particles.bounds import energy_gap_bound as energy_gap_bound
+from jaxflow.particles.bounds import lipschitz_bound as lipschitz_bound
+from jaxflow.particles.bounds import perturbation_bound as perturbation_bound
 from jaxflow.particles.clusters import count_clusters as count_clusters
 from jaxflow.particles.energy import dissipation as dissipation
 from jaxflow.particles.energy import energy as energy
@@ -18,6 +21,10 @@ from jaxflow.particles.limit_balance import LimitBalance as LimitBalance
 from jaxflow.particles.limit_balance import limit_balance as limit_balance
 from jaxflow.particles.order import order_parameter as order_parameter
 from jaxflow.particles.pairing import PairingFlow as PairingFlow
+from jaxflow.particles.rest import head_speed as head_speed
+from jaxflow.particles.rest import limit_of as limit_of
+from jaxflow.particles.rest import stationarity as stationarity
+from jaxflow.particles.spreading import spreading_rate as spreading_rate
 from jaxflow.particles.tokens import cross_polytope as cross_polytope
 from jaxflow.particles.tokens import equiangular as equiangular
 from jaxflow.particles.tokens import equispaced as equispaced

@@ -8,6 +8,7 @@ from jaxflow.transport.jko import MinimisingMovement as MinimisingMovement
 from jaxflow.transport.jko import jko as jko
 from jaxflow.transport.minimise import Ended as Ended
 from jaxflow.transport.minimise import name_of as name_of
+from jaxflow.transport.parting import wasserstein_path as wasserstein_path
 from jaxflow.transport.sinkhorn import sinkhorn_divergence as sinkhorn_divergence
 from jaxflow.transport.sliced import sliced_wasserstein as sliced_wasserstein
 from jaxflow.transport.sliced import sliced_wasserstein_squared as sliced_wasserstein_squared

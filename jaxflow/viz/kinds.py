@@ -12,14 +12,19 @@ from jaxflow.viz.blocks import blocks
 from jaxflow.viz.closure import closure
 from jaxflow.viz.density import meanfield
 from jaxflow.viz.energy import dissipation
+from jaxflow.viz.jko import jko
+from jaxflow.viz.limits import limits
 from jaxflow.viz.moments import moments
+from jaxflow.viz.perturbation import perturbation
 from jaxflow.viz.phase import phase
 from jaxflow.viz.pretrained import pretrained
 from jaxflow.viz.snapshots import snapshots
+from jaxflow.viz.stability import stability
 from jaxflow.viz.steering import steering
 from jaxflow.viz.style import STYLE
 from jaxflow.viz.sweep import sweep
 from jaxflow.viz.token_steering import token_steering
+from jaxflow.viz.transport import transport
 
 
 def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], config: Any) -> dict[str, Figure]:
@@ -30,7 +35,7 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
             heads `snapshots_h…` and `balance_h…` for each, `dissipation`, `exponent` and `balances`),
             "meanfield" (`densities`, `resolution`, with clouds `clouds`, with an energy `dissipation` and `balance`),
             "moments" (`moments`), "steer" (`steering`), "steer_tokens" (`token_steering`), "closure", "blocks",
-            "phase" or "pretrained" (one of that name).
+            "phase", "pretrained", "transport", "jko", "stability", "perturbation" or "limits" (one of that name).
         arrays: the arrays of the run. summary: its summary. config: its config, for geometry and tolerance.
     """
     with mpl.rc_context(STYLE):
@@ -63,8 +68,21 @@ def figures(kind: str, arrays: dict[str, np.ndarray], summary: dict[str, Any], c
                 return drawn
             case "pretrained":
                 return {"pretrained": pretrained(arrays, summary, config)}
+            case "transport":
+                return {"transport": transport(arrays, summary)}
+            case "jko":
+                return {"jko": jko(arrays, summary)}
+            case "stability":
+                return {"stability": stability(arrays, summary)}
+            case "perturbation":
+                return {"perturbation": perturbation(arrays, summary)}
+            case "limits":
+                return {"limits": limits(arrays, summary)}
             case _:
-                kinds = "particles, moments, steer, steer_tokens, closure, blocks, phase, meanfield or pretrained"
+                kinds = (
+                    "particles, moments, steer, steer_tokens, closure, blocks, phase, meanfield, pretrained, transport,"
+                    " jko, stability, perturbation or limits"
+                )
                 raise ValueError(f"no figures for runs of kind {kind!r}: expected {kinds}")
 
 

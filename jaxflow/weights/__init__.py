@@ -8,7 +8,9 @@ from jaxflow.weights.norms import largest_norm as largest_norm
 from jaxflow.weights.oscillating import Oscillating as Oscillating
 from jaxflow.weights.ou import OrnsteinUhlenbeck as OrnsteinUhlenbeck
 from jaxflow.weights.ou import random_heads as random_heads
+from jaxflow.weights.perturbed import Perturbed as Perturbed
 from jaxflow.weights.random import AbstractRandom as AbstractRandom
+from jaxflow.weights.relaxing import Relaxing as Relaxing
 from jaxflow.weights.schedules import AbstractSchedule as AbstractSchedule
 from jaxflow.weights.schedules import Constant as Constant
 from jaxflow.weights.schedules import Function as Function

@@ -86,6 +86,46 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "clouds": {"n": [100, 400], "repeats": 3},
         "solve": {"t1": 0.4, "dt": 0.1, "save_every": 1},
     },
+    "transport": {
+        "kind": "transport",
+        "start": {"kind": "explicit", "points": [[1.0, 0.0]]},
+        "target": {"kind": "explicit", "points": [[-0.8, 0.6]]},
+        "weights": {"kind": "constant", "D": [[[-0.3, 0], [0, -0.3]], [[-1.1, 0], [0, -1.1]]]},
+        "distance": {"steps": 8, "split": 2},
+    },
+    "jko": {
+        "kind": "jko",
+        "tokens": {"kind": "explicit", "points": [[0.8, 0.6]]},
+        "weights": {"kind": "constant", "D": [[0.9, 0], [0, -0.5]]},
+        "scheme": {"tau": [0.02, 0.04, 0.08], "t1": 0.8},
+    },
+    "stability": {
+        "kind": "stability",
+        "tokens": {"kind": "explicit", "points": [[0.96, 0.28]]},
+        "weights": {"kind": "ou", "noise_var": 0, "D": [[0.2, 0], [0, -0.1]], "mean": [[0.4, 0], [0, -0.3]]},
+        "neighbours": {"size": [1e-5, 0.1], "repeats": 2},
+        "solve": {"t1": 2.0, "dt": 0.05, "save_every": 5},
+    },
+    "perturbation": {
+        "kind": "perturbation",
+        "tokens": {"kind": "explicit", "points": [[0.96, 0.28]]},
+        "weights": {"kind": "constant", "D": [[0.9, 0], [0, -0.7]]},
+        "perturbation": {"eps": [0.01, 0.03, 0.1], "S": [[0.5, 0], [0, -0.3]]},
+        "minimum": {"t1": 30.0},
+        "solve": {"t1": 1.0, "dt": 0.05, "save_every": 4},
+    },
+    "limits": {
+        "kind": "limits",
+        "tokens": {"kind": "explicit", "points": [[0.96, 0.28]]},
+        "cases": [
+            {
+                "name": "they settle",
+                "weights": {"kind": "ou", "noise_var": 0, "D": [[0.5, 0], [0, 1]], "mean": [[1.2, 0], [0, -0.6]]},
+            },
+            {"name": "never", "weights": {"kind": "oscillating", "D": [[0.5, 0], [0, 1]]}},
+        ],
+        "solve": {"t1": 12.0, "dt": 0.05, "save_every": 10},
+    },
 }
 
 

@@ -22,7 +22,11 @@ def refused(data, folder, *words):
 
 
 @pytest.mark.parametrize(
-    "kind", ["particles", "moments", "steer", "steer_tokens", "closure", "blocks", "phase", "meanfield"]
+    "kind",
+    [
+        *("particles", "moments", "steer", "steer_tokens", "closure", "blocks", "phase", "meanfield"),
+        *("transport", "jko", "stability", "perturbation", "limits"),
+    ],
 )
 def test_resolved_configs_load_to_the_same_experiment(config, tmp_path, kind):
     experiment = build(config(kind), folder=tmp_path)

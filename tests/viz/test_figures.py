@@ -319,6 +319,93 @@ def test_the_globe_shows_the_density_where_it_is():
     assert np.isnan(image[0, 0])
 
 
+@pytest.mark.parametrize("d", [2, 3, 5])
+@pytest.mark.parametrize("split", [1, 4])
+def test_transport(d, split):
+    path = particles(d=d, n=2 * split, t=9, balance=False)["points"]
+    arrays = {"ts": np.linspace(0, 1, 9), "path": path, "mass": np.repeat([0.7, 0.3], split) / split}
+    levels = [9.0, 8.5, 8.4][: split.bit_length()]
+    summary = {"weighted": 2.9, "weighted_error": 0.01 * (split > 1), "w2": 2.0, "sliced_w2": 1.0, "lower": 1.0}
+    drawn = viz.figures("transport", arrays, {**summary, "upper": 4.0, "actions": [*levels, 8.39]}, config())
+    check(drawn, {"transport"})
+    picture, refinement, _ = drawn["transport"].axes
+    assert len(picture.collections) >= 2 * split
+    label = refinement.get_legend_handles_labels()[1]
+    assert label == (["2.90 ± 0.01"] if split > 1 else ["2.9"])
+
+
+def test_a_path_on_the_circle_is_unwound_and_one_on_the_sphere_hides_behind_the_ball():
+    angle = np.linspace(0, 1.5 * np.pi, 20)
+    ts, circle = np.linspace(0, 1, 20), np.stack([np.cos(angle), np.sin(angle)], axis=1)[:, None]
+    ax = viz.plot_paths(ts, circle, np.ones(1))
+    assert ax.collections[0].get_segments()[-1][-1] == pytest.approx((1.0, 1.5 * np.pi))
+    sphere = np.concatenate([circle, np.zeros((20, 1, 1))], axis=2)
+    shades = viz.plot_paths(ts, sphere, np.ones(1)).collections[0].get_colors()[:, 3]
+    assert set(np.round(shades, 6)) == {0.3, 0.9}
+
+
+@pytest.mark.parametrize("sharp", [True, False])
+def test_stability(sharp):
+    ts = np.linspace(0, 2, 8)
+    w2 = np.array([0.01, 0.01, 0.1])[:, None] * np.exp(0.3 * ts)
+    rates = np.diff(np.log(w2), axis=1) / np.diff(ts)
+    rates[0, -1] = np.nan
+    arrays = {"ts": ts, "w2": w2, "rates": rates, "size": np.array([0.01, 0.01, 0.1])}
+    if sharp:
+        arrays["sharp"] = np.full(8, 0.5)
+    for bound in (1.5, 900.0):
+        drawn = viz.figures("stability", arrays, {"bound": bound}, config())
+        check(drawn, {"stability"})
+        # The bound leaves the picture where it is far above all clouds.
+        assert drawn["stability"].axes[0].get_ylim()[1] < 100
+
+
+@pytest.mark.parametrize("minimum", [True, False])
+def test_perturbation(minimum):
+    eps = np.array([0.01, 0.1, 0.5])
+    arrays, summary = {"eps": eps}, {}
+    for family in ("shift", "decay"):
+        for name in ("w2", "energy_gap", *(("minimum_gap", "minimum_w2") if minimum else ())):
+            arrays[f"{family}_{name}"] = 2 * eps
+            summary |= {f"{family}_{name}_slope": 1.0, f"{family}_{name}_slope_std": 1e-3}
+        arrays |= {f"{family}_w2_bound": 1e9 * eps, f"{family}_energy_gap_bound": 9 * eps}
+    # A minimiser that does not move has no power.
+    arrays["decay_w2"], summary["decay_w2_slope"] = np.zeros(3), None
+    if minimum:
+        arrays["minimiser"] = np.ones((7, 1, 2))
+    drawn = viz.figures("perturbation", arrays, summary, config())
+    check(drawn, {"perturbation"})
+    assert len(drawn["perturbation"].axes) == (4 if minimum else 2)
+    words = [text.get_text() for text in drawn["perturbation"].axes[1].get_legend().get_texts()]
+    assert all("1.000 ± 0.001" in word for word in words)
+
+
+@pytest.mark.parametrize("cases", [1, 7])
+def test_limits(cases):
+    ts, fine = np.linspace(0, 3, 9), np.linspace(0, 3, 50)
+    falling = np.exp(-9 * ts) * np.ones((cases, 1))
+    arrays = {"ts": ts, "speed_ts": fine, "speed": np.ones((cases, 50)), "limit_upper": 0 * falling}
+    arrays |= dict.fromkeys(("energy", "slope", "rate", "limit_energy"), falling)
+    drawn = viz.figures("limits", arrays, {"cases": [f"case {i}" for i in range(cases)]}, config())
+    check(drawn, {"limits"})
+    legend = drawn["limits"].axes[0].get_legend().get_texts()
+    assert len(legend) == cases
+    assert legend[0].get_text().endswith("$3")
+
+
+def test_jko():
+    arrays, summary = {"ts": np.linspace(0, 1, 9), "energy": np.linspace(1, 0, 9), "tau": np.array([0.5, 0.2])}, {}
+    for tau in (0.2, 0.5):
+        times = np.linspace(0, 1, round(1 / tau) + 1)
+        arrays |= {f"ts_{tau:g}": times, f"energy_{tau:g}": 1 - times}
+    for name in ("error", "energy_error", "deficit"):
+        arrays[name] = arrays["tau"] ** 2
+        summary |= {f"{name}_slope": 2.0, f"{name}_slope_std": 0.01}
+    drawn = viz.figures("jko", arrays, summary, config())
+    check(drawn, {"jko"})
+    assert "2.000 ± 0.01" in drawn["jko"].axes[1].get_legend().get_texts()[0].get_text()
+
+
 def test_unknown_kinds_are_refused():
     with pytest.raises(ValueError, match="nothing"):
         viz.figures("nothing", {}, {}, config())

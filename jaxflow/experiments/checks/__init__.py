@@ -11,19 +11,31 @@ from jaxflow.experiments.checks.pretrained import check_pretrained
 from jaxflow.experiments.checks.regimes import check_cases, check_closure, check_phase
 from jaxflow.experiments.checks.solve import check_solve
 from jaxflow.experiments.checks.steer_tokens import check_token_steering
+from jaxflow.experiments.checks.theorems import (
+    check_jko,
+    check_limits,
+    check_perturbation,
+    check_stability,
+    check_transport,
+)
 from jaxflow.experiments.checks.tokens import check_tokens
 from jaxflow.experiments.checks.weights import check_single_run, check_weights
 from jaxflow.experiments.schema import (
     Blocks,
     Closure,
     Experiment,
+    Limits,
     MeanField,
     Moments,
+    Movement,
     Particles,
+    Perturbation,
     Phase,
     Pretrained,
+    Stability,
     Steer,
     TokenSteer,
+    Transport,
 )
 
 
@@ -68,6 +80,16 @@ def check(experiment: Experiment, *, folder: Path, precision: str) -> None:
             check_meanfield(experiment, folder=folder, precision=precision)
         case Pretrained():
             check_pretrained(experiment, folder=folder, precision=precision)
+        case Transport():
+            check_transport(experiment, folder=folder, precision=precision)
+        case Movement():
+            check_jko(experiment, folder=folder, precision=precision)
+        case Stability():
+            check_stability(experiment, folder=folder, precision=precision)
+        case Perturbation():
+            check_perturbation(experiment, folder=folder, precision=precision)
+        case Limits():
+            check_limits(experiment, folder=folder, precision=precision)
 
 
 def _check_double(precision: str) -> None:

@@ -45,7 +45,7 @@ def check_cases(cases: list[Case], n: int, d: int) -> None:
         raise InputError("there is no case", where="cases", expected="at least one table [[cases]]")
     for index, case in enumerate(cases):
         check_layer(case, f"cases[{index}]", d, "the start")
-    _check_names([case.name for case in cases])
+    check_names([case.name for case in cases])
 
 
 def key_of(name: str) -> str:
@@ -53,7 +53,8 @@ def key_of(name: str) -> str:
     return re.sub(r"\W+", "_", name).strip("_").lower()
 
 
-def _check_names(names: Iterable[str]) -> None:
+def check_names(names: Iterable[str]) -> None:
+    """Refuse two cases whose names would be one key."""
     seen: dict[str, str] = {}
     for index, name in enumerate(names):
         other = seen.setdefault(key_of(name), name)

@@ -16,7 +16,7 @@ ROUNDING = 1e-9
 def check_solve(solve: Solve, weights: Weights, flow: Flow | MomentFlow) -> None:
     """Check `[solve]`, that its method can follow this flow, and that the weights last as long as the run."""
     method = method_of(solve, weights, flow)
-    if isinstance(weights, OrnsteinUhlenbeck) and method != "euler":
+    if isinstance(weights, OrnsteinUhlenbeck) and weights.noise_var > 0 and method != "euler":
         raise InputError(
             "Ornstein–Uhlenbeck weights are a diffusion path, too rough for a higher-order method",
             where="solve.method",

@@ -17,7 +17,7 @@ def check_token_steering(experiment: TokenSteer, *, folder: Path, precision: str
     for index, pair in enumerate(experiment.pairs):
         for name, clouds in (("start", pair.start), ("target", pair.target)):
             where = f"pairs[{index}].{name}"
-            dims |= _check_clouds(clouds, where, experiment.flow.geometry, folder=folder, precision=precision)
+            dims |= check_clouds(clouds, where, experiment.flow.geometry, folder=folder, precision=precision)
     first, d = next(iter(dims.items()))
     for where, other in dims.items():
         if other != d:
@@ -37,8 +37,8 @@ def parts(clouds: Clouds, where: str) -> dict[str, Clouds]:
     return {f"{where}[{i}]": part for i, part in enumerate(clouds)} if isinstance(clouds, list) else {where: clouds}
 
 
-def _check_clouds(clouds: Clouds, where: str, geometry: str, *, folder: Path, precision: str) -> dict[str, int]:
-    """The dimension of each part."""
+def check_clouds(clouds: Clouds, where: str, geometry: str, *, folder: Path, precision: str) -> dict[str, int]:
+    """Check one entry of a pair; the dimension of each part."""
     if not clouds:
         raise InputError("holds no cloud", where=where, got="[]", expected="a table of tokens, or a list of some")
     found = {}

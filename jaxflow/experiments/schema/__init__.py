@@ -1,6 +1,6 @@
 """What may a config file say? `Experiment`, a union of one frozen struct per `kind`."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 from msgspec import Meta, field
 
@@ -13,6 +13,15 @@ from jaxflow.experiments.schema.pretrained import Input, Measurement, Model, Pre
 from jaxflow.experiments.schema.regimes import BlockSizes, Case, Grid, Horizon, Steps, Sweep
 from jaxflow.experiments.schema.solve import Solve, SteerSolve
 from jaxflow.experiments.schema.steer_tokens import Pair, TokenControl, TokenFlow, TokenSteps
+from jaxflow.experiments.schema.theorems import (
+    Distance,
+    LimitCase,
+    Minimum,
+    Neighbours,
+    Perturbed,
+    Scheme,
+    SphereFlow,
+)
 from jaxflow.experiments.schema.tokens import SteerTokens, Tokens
 from jaxflow.experiments.schema.weights import Constant, Weights
 
@@ -114,8 +123,76 @@ class Pretrained(Table, frozen=True, kw_only=True, tag_field="kind", tag="pretra
     seed: Seed = 0
 
 
-Experiment = Particles | Moments | Steer | TokenSteer | Closure | Blocks | Phase | MeanField | Pretrained
-KINDS = (Particles, Moments, Steer, TokenSteer, Closure, Blocks, Phase, MeanField, Pretrained)
+class Transport(Table, frozen=True, kw_only=True, tag_field="kind", tag="transport"):
+    """The distances between two clouds on the sphere, that of the metric of attention among them, and its path."""
+
+    start: Tokens
+    target: Tokens
+    weights: Weights
+    distance: Distance = field(default_factory=Distance)
+    seed: Seed = 0
+
+
+class Movement(Table, frozen=True, kw_only=True, tag_field="kind", tag="jko"):
+    """Minimising movements (JKO) of the energy with several steps τ, beside the flow that they converge to."""
+
+    tokens: Tokens
+    weights: Weights
+    scheme: Scheme
+    seed: Seed = 0
+
+
+class Stability(Table, frozen=True, kw_only=True, tag_field="kind", tag="stability"):
+    """Neighbouring clouds under the same weights: how fast they part, against the bound e^{Lt}."""
+
+    tokens: Tokens
+    weights: Weights
+    neighbours: Neighbours
+    solve: Solve
+    flow: SphereFlow = field(default_factory=SphereFlow)
+    seed: Seed = 0
+
+
+class Perturbation(Table, frozen=True, kw_only=True, tag_field="kind", tag="perturbation"):
+    """The same start under nearby weights D + εS and (1 − ε)D: clouds, energies and minimisers as ε → 0."""
+
+    tokens: Tokens
+    weights: Weights
+    perturbation: Perturbed
+    solve: Solve
+    flow: SphereFlow = field(default_factory=SphereFlow)
+    minimum: Minimum | None = None
+    seed: Seed = 0
+
+
+class Limits(Table, frozen=True, kw_only=True, tag_field="kind", tag="limits"):
+    """The same start under weights that settle and weights that do not: does it rest, and for which energy?"""
+
+    tokens: Tokens
+    cases: Annotated[list[LimitCase], Meta(min_length=1)]
+    solve: Solve
+    flow: SphereFlow = field(default_factory=SphereFlow)
+    tolerance: Positive = 1e-6
+    seed: Seed = 0
+
+
+Experiment = (
+    Particles
+    | Moments
+    | Steer
+    | TokenSteer
+    | Closure
+    | Blocks
+    | Phase
+    | MeanField
+    | Pretrained
+    | Transport
+    | Movement
+    | Stability
+    | Perturbation
+    | Limits
+)
+KINDS: tuple[type[Table], ...] = get_args(Experiment)
 
 
 def kind_of(table: Table | type[Table]) -> str:
