@@ -234,6 +234,17 @@ def test_tied_heads_and_their_ito_sum(d):
     np.testing.assert_allclose(found.mean, exact.mean, atol=1e-10)
 
 
+@pytest.mark.parametrize("kernel", [Harmonic(3.0), Chunked(), Dense()])
+def test_threefold_weights_make_m_threefold_and_the_ito_sum_ninefold(kernel):
+    B = heads(3.0, 3)
+    D = jnp.asarray(B + np.swapaxes(B, 1, 2)) / 2
+    x, log_w = (jnp.asarray(y) for y in cloud("weighted", 3))
+    one, three = (kernel.tied(D, x, log_w + shift, quartic=True) for shift in (0.0, np.log(3.0)))
+    np.testing.assert_allclose(three.log_m, one.log_m + np.log(3.0), rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(three.mean, one.mean, atol=1e-12)
+    np.testing.assert_allclose(three.quartic, 9 * one.quartic, rtol=1e-12)
+
+
 @pytest.mark.parametrize("d", [2, 3])
 def test_derivatives_are_those_of_the_sums_over_pairs(d):
     """In heads, tokens and weights, forward and backward, to second order."""
