@@ -1,4 +1,4 @@
-"""What a search knows around its controls u: c(u), s(u) and the cost to first order, and any function of them to second.
+"""What a search knows around its controls u: c(u), s(u) and the cost to first order, functions of them to second.
 
 For constant pieces the derivatives of all fixed steps are worked out side by side (`sensitivity.py`); other curves are
 differentiated one row at a time along the path.

@@ -1,7 +1,7 @@
 """How does a path of few fixed steps answer its layers, to first and second order? All steps side by side.
 
-A step of a Runge–Kutta method takes y = [L | μ] under a layer u = (A, b, V, B) from the beginning of the step to its end,
-y₊ = Φ(y, u). Once the path is known, the derivatives of all its steps are independent of each other,
+A step of a Runge–Kutta method takes y = [L | μ] under a layer u = (A, b, V, B) from its beginning to its end, y₊ = Φ(y, u).
+Once the path is known, the derivatives of all its steps are independent of each other,
 
     q = (∂Φ/∂y)ᵀ p,    g = (∂Φ/∂u)ᵀ p,                                        the adjoint of (1.1), stage by stage,
 
@@ -159,8 +159,8 @@ def unflatten(x: Array, d: int, heads: int) -> Sides:
 
 
 class Chain(NamedTuple):
-    """The first derivatives of all steps: states (y, energy so far) as one vector of length m + 1, Φ_y (n, m + 1, m + 1)
-    and Φ_u (n, m + 1, entries)."""
+    """The first derivatives of all steps, with states (y, energy so far) as vectors of length m + 1: Φ_y
+    (n, m + 1, m + 1) and Φ_u (n, m + 1, entries)."""
 
     of_state: Array
     of_layer: Array
@@ -190,7 +190,7 @@ class Chain(NamedTuple):
 
 
 def chain_of(steps: Steps, lanes: Any, *, energy: bool) -> Chain:
-    """The derivatives of all steps, by one cotangent for every entry of a state. Without `energy` they are zero for it."""
+    """The derivatives of all steps, by one cotangent for every entry of a state; without `energy` none for that."""
     n, d, columns = steps.before.shape
     m = d * columns
     rows = m + energy

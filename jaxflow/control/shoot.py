@@ -179,7 +179,7 @@ def rough_end(schedule: AbstractSchedule, start: Gaussian, t1: float, steps: int
 
 
 class Share(NamedTuple):
-    """How n steps are shared among k pieces: how many each gets, (k,); and for every step its piece and its place there,
+    """How n steps are shared among k pieces: how many each gets, (k,); and the piece and the place there of every step,
     (n,)."""
 
     count: Array
