@@ -5,7 +5,7 @@ differentiated one row at a time along the path.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +38,8 @@ class Expansion(NamedTuple):
 
 def expand(ground: Ground, u: Array, pace: Array) -> Expansion:
     """The expansion at u, with steps shared among the pieces in proportion to `pace`."""
-    piecewise = isinstance(ground.problem.weights(ground.controls(u)), Piecewise)
-    return _side_by_side(ground, u, pace) if piecewise else row_by_row(ground, u, pace)
+    weights = ground.problem.weights(ground.controls(u))
+    return side_by_side(ground, u, pace, weights) if isinstance(weights, Piecewise) else row_by_row(ground, u, pace)
 
 
 def row_by_row(ground: Ground, u: Array, pace: Array) -> Expansion:
@@ -55,25 +55,25 @@ def row_by_row(ground: Ground, u: Array, pace: Array) -> Expansion:
     return Expansion(c, s, cost, J, G, pull_back((c0, s0, one))[0], hessian)
 
 
-def _side_by_side(ground: Ground, u: Array, pace: Array) -> Expansion:
-    """For constant pieces."""
+def side_by_side(ground: Ground, u: Array, pace: Array, weights: Piecewise) -> Expansion:
+    """The same for constant pieces, whose layers at u are given."""
     problem = ground.problem
     start, k, d = problem.start, pace.shape[0], problem.start.dim
     kinetic = ground.cost == "kinetic"
-    weights = problem.weights(ground.controls(u))
     shared = share(pace, ground.steps_for(pace))
     path, energy = smooth_path(weights, start, problem.t1, shared)
 
     def layers_at(u: Array) -> Array:
-        layers = problem.weights(ground.controls(u)).layers
-        return flatten(Sides(*(jnp.moveaxis(x, 0, -1) for x in jax.vmap(parts_of)(layers))))
+        weights: Any = problem.weights(ground.controls(u))
+        parts = jax.vmap(parts_of)(weights.layers)
+        return flatten(Sides(*(jnp.moveaxis(x, 0, -1) for x in parts)))
 
     layers, to_controls = jax.vjp(layers_at, u)
     ends = jnp.concatenate([path.factor, path.mean[:, :, None]], axis=2)
     begin = jnp.concatenate([start.factor, start.mean[:, None]], axis=1)
     of = (shared.of[:, None] == jnp.arange(k)).astype(u.dtype)
     last = (jnp.arange(len(shared.of))[:, None] == shared.last).astype(u.dtype)
-    h = jnp.diff(jnp.asarray(weights.edges, u.dtype))[shared.of] / shared.count[shared.of]
+    h = jnp.diff(jnp.asarray(weights.edges, u.dtype))[shared.of] / shared.many[shared.of]
     steps = Steps(layers, jnp.concatenate([begin[None], ends[:-1]]), h, of, last, weights.layers.heads)
     lanes = steps.lanes
     chain = chain_of(steps, lanes, energy=kinetic)

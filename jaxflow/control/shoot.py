@@ -182,14 +182,14 @@ class Share(NamedTuple):
     """How n steps are shared among k pieces: how many each gets, (k,); and the piece and the place there of every step,
     (n,)."""
 
-    count: Array
+    many: Array
     of: Array
     within: Array
 
     @property
     def last(self) -> Array:
         """The last step of every piece, (k,)."""
-        return jnp.cumsum(self.count) - 1
+        return jnp.cumsum(self.many) - 1
 
 
 def share(pace: Array, steps: int) -> Share:
@@ -225,7 +225,7 @@ def smooth_path(schedule: AbstractSchedule, start: Gaussian, t1: float, shared: 
     rows = (a[:stages, :stages], c[:stages], jnp.arange(stages))
     y0, unravel = ravel_pytree((start.mean, start.factor, jnp.zeros((), dtype)))
     pieces, complete = _pieces(schedule, t1, dtype)
-    place = shared.within.astype(dtype), shared.count[shared.of].astype(dtype)
+    place = shared.within.astype(dtype), shared.many[shared.of].astype(dtype)
 
     def step(y: Array, now: tuple[_Piece, Array, Array]) -> tuple[Array, Array]:
         piece, i, n = now
