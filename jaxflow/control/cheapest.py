@@ -1,6 +1,7 @@
 """cheapest(start, target, ...) -> Cheapest: controls that hit, of least effort or least kinetic energy."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, final
 
 import equinox as eqx
@@ -25,6 +26,7 @@ from jaxflow.control.stop import Stop, name_of
 from jaxflow.control.warm import with_controls
 from jaxflow.errors import InputError
 from jaxflow.measures import Gaussian
+from jaxflow.solve.one_by_one import one_by_one
 from jaxflow.weights import AbstractSchedule, Piecewise
 
 RESIDUAL = 1e-8
@@ -145,7 +147,8 @@ def cheapest(
     )  # fmt: skip
     ground = Ground(problem, caps_of(problem, cap), cost)
     now = first_descent(ground, first_controls(problem, warm_start))
-    now, history = descend(ground, now, steps=iterations + EXTRA, iterations=iterations, tolerance=tolerance)
+    options: Any = {"steps": iterations + EXTRA, "iterations": iterations, "tolerance": tolerance}
+    now, history = one_by_one(partial(descend, **options))(ground, now)
     return make_cheapest(ground, now, jnp.stack(history, axis=-1))
 
 

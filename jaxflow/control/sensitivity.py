@@ -1,6 +1,7 @@
 """How does a path of few fixed steps answer its layers, to first and second order? All steps side by side.
 
-A step of a Runge–Kutta method takes y = [L | μ] under a layer u = (A, b, V, B) to its end, y₊ = Φ(y, u). Once the path is known, the derivatives of all its steps are independent of each other,
+A step of a Runge–Kutta method takes y = [L | μ] under a layer u = (A, b, V, B) to its end, y₊ = Φ(y, u). Once the path
+is known, the derivatives of all its steps are independent of each other,
 
     q = (∂Φ/∂y)ᵀ p,    g = (∂Φ/∂u)ᵀ p,                                        the adjoint of (1.1), stage by stage,
 
