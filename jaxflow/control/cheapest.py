@@ -1,8 +1,7 @@
 """cheapest(start, target, ...) -> Cheapest: controls that hit, of least effort or least kinetic energy."""
 
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -145,10 +144,26 @@ def cheapest(
         curve=None if isinstance(curve, Steps) else curve, heads=heads, symmetric_B=symmetric_B,
         bounds=check_bounds(bounds or {}, allow),
     )  # fmt: skip
-    ground = Ground(problem, caps_of(problem, cap), cost)
-    now = first_descent(ground, first_controls(problem, warm_start))
-    options: Any = {"steps": iterations + EXTRA, "iterations": iterations, "tolerance": tolerance}
-    now, history = one_by_one(partial(descend, **options))(ground, now)
+    search = _Search(problem, caps_of(problem, cap), warm_start, cost, iterations, tolerance)
+    return one_by_one(_search)(search)
+
+
+class _Search(NamedTuple):
+    """What is asked."""
+
+    problem: Problem
+    cap: Array | None
+    warm_start: Piecewise | None
+    cost: Cost
+    iterations: int
+    tolerance: float
+
+
+def _search(asked: _Search) -> Cheapest:
+    ground = Ground(asked.problem, asked.cap, asked.cost)
+    now = first_descent(ground, first_controls(asked.problem, asked.warm_start))
+    steps, iterations = asked.iterations + EXTRA, asked.iterations
+    now, history = descend(ground, now, steps=steps, iterations=iterations, tolerance=asked.tolerance)
     return make_cheapest(ground, now, jnp.stack(history, axis=-1))
 
 
