@@ -71,8 +71,8 @@ def side_by_side(ground: Ground, u: Array, pace: Array, weights: Piecewise) -> E
     layers, to_controls = jax.vjp(layers_at, u)
     ends = jnp.concatenate([path.factor, path.mean[:, :, None]], axis=2)
     begin = jnp.concatenate([start.factor, start.mean[:, None]], axis=1)
-    of = (shared.of[:, None] == jnp.arange(k)).astype(u.dtype)
-    last = (jnp.arange(len(shared.of))[:, None] == shared.last).astype(u.dtype)
+    of = (shared.of[:, None] == jnp.arange(k)[None]).astype(u.dtype)
+    last = (jnp.arange(len(shared.of))[:, None] == shared.last[None]).astype(u.dtype)
     h = jnp.diff(jnp.asarray(weights.edges, u.dtype))[shared.of] / shared.many[shared.of]
     steps = Steps(layers, jnp.concatenate([begin[None], ends[:-1]]), h, of, last, weights.layers.heads)
     lanes = steps.lanes

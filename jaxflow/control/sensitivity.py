@@ -70,12 +70,16 @@ def pulled(u: Sides, y: Array, p: Array) -> tuple[Array, Sides]:
         S = S + product(through, turned(B_h))
     back = product(turned(K), p)
     q = jnp.concatenate([back[:, :-1] + product(S + turned(S), L), back[:, -1:] + product(turned(u.V.sum(0)), m)], 1)
-    none = jnp.zeros((0, *outer.shape))
+    none = jnp.zeros((0, *outer.shape), outer.dtype)
     return q, Sides(outer, m[:, 0], jnp.stack(V) if V else none, jnp.stack(B) if B else none)
 
 
 def stages(u: Sides, h: Array, y: Array) -> Array:
-    """The places Y_i = y + h Σ_j a_ij k_j at which one step of Dopri8 looks at the velocity, (i, d, r + 1, n)."""
+    """The places Y_i = y + h Σ_j a_ij k_j at which one step of Dopri8 looks at the velocity, (i, d, r + 1, n).
+
+    Args:
+        h: lengths, (1, 1, n).
+    """
     a, _ = _tableau(y.dtype)
 
     def stage(ks: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -90,6 +94,8 @@ def step_back(u: Sides, h: Array, Y: Array, p: Array, e: Array) -> tuple[Array, 
     """What a cotangent p of the end of a step, and e of its energy h Σ b_i|k_i|², is in its beginning and its layer.
 
     κ_i = h (b_i p + Σ_l a_li q_l) + 2e h b_i k_i,   (q_i, g_i) = `pulled`(Y_i, κ_i),   q = p + Σ q_i,   g = Σ g_i
+
+    The lanes of p (d, r + 1, *n) and e (1, 1, *n) may be more than those of the others, which then serve several.
     """
     a, b = _tableau(p.dtype)
 
@@ -141,7 +147,8 @@ class Steps(NamedTuple):
     def lanes(self) -> tuple[Sides, Array, Array]:
         """Layers, lengths and stages."""
         u, y = self.sides, jnp.moveaxis(self.before, 0, -1)
-        return u, self.h, stages(u, self.h, y)
+        h = self.h[None, None]
+        return u, h, stages(u, h, y)
 
 
 def flatten(u: Sides) -> Array:
@@ -204,7 +211,7 @@ def chain_of(steps: Steps, lanes: Any, *, energy: bool) -> Chain:
 
     def some(lanes: tuple[Sides, Array, Array]) -> tuple[Array, Array]:
         p = jnp.broadcast_to(eye[:m].reshape(d, columns, 1, rows), (d, columns, group, rows))
-        q, g = step_back(*lanes, p, eye[m])
+        q, g = step_back(*lanes, p, eye[m].reshape(1, 1, 1, rows))
         return jnp.moveaxis(q.reshape(m, group, rows), 0, -1), flatten(g)
 
     S, U = jax.lax.map(some, jax.tree.map(dealt, lanes))
@@ -217,12 +224,12 @@ def bends(steps: Steps, lanes: Any, rows: Array) -> Callable[[Array, Array], tup
     """(dy, du) ↦ how `step_back` of these rows (n, m + 1) changes with states (n, m + 1) and layers (n, entries)."""
     n, d, columns = steps.before.shape
     heads = steps.heads
-    p, e = rows[:, :-1].T.reshape(d, columns, n), rows[:, -1]
+    p, e = rows[:, :-1].T.reshape(d, columns, n), rows[:, -1].reshape(1, 1, n)
 
     def pull(y: Array, u: Array) -> tuple[Array, Array]:
         sides = unflatten(u, d, heads)
-        Y = stages(sides, steps.h, y[:, :-1].T.reshape(d, columns, n))
-        q, g = step_back(sides, steps.h, Y, p, e)
+        h = steps.h[None, None]
+        q, g = step_back(sides, h, stages(sides, h, y[:, :-1].T.reshape(d, columns, n)), p, e)
         return jnp.append(q.reshape(-1, n).T, jnp.zeros((n, 1), q.dtype), axis=1), flatten(g)
 
     y = jnp.append(steps.before.reshape(n, -1), jnp.zeros((n, 1), p.dtype), axis=1)
