@@ -117,7 +117,8 @@ def test_a_batch_under_caps(benchmark):
         line = (
             f"d {d}, batch of {count} on {len(jax.devices())} devices: {hits.sum()} truly solved, residual worst "
             f"{residual.max():.1e}, {int((stop == Stop.minimum).sum())} minima, iterations median "
-            f"{np.median(iterations):.0f}, {np.median(seconds) / count:.3f} s a problem, compile {compile_seconds:.0f} s"
+            f"{np.median(iterations):.0f}, {np.median(seconds) / count:.3f} s a problem, "
+            f"compile {compile_seconds:.0f} s"
         )
         print(line, flush=True)
         lines.append(line)
