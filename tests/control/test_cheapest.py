@@ -227,7 +227,7 @@ def test_bad_arguments_are_refused(options, where):
 
 
 def test_where_the_geodesic_misses_by_far_a_search_begins_with_controls_that_hit():
-    """Ten layers of the geodesic miss this target by six of its deviations; corrections of that alone stalled at 1.5."""
+    """Ten layers of the geodesic miss this target by six of its deviations; corrections of that alone stalled."""
     start, target = pair_of(4, 38)
 
     @eqx.filter_jit
