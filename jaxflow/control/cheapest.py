@@ -126,7 +126,7 @@ def cheapest(
     Without a cap the effort often has no minimum: it falls for ever while Σ on the way goes to infinity, because
     attention is the cheaper the larger Σ is. `reason` says so. A minimum is a local one: the cost is not convex. The
     least kinetic energy is that of `geodesic`, W₂²/t1, up to what the pieces cannot follow. Cost: 10 to 150 Newton
-    steps, each of d(d+3)/2 gradients (with caps d(k−1) more) and up to 60 Hessian products: 3 ms a step at d = 4 and ten
+    steps, each of d(d+3)/2 gradients (with caps d(k−1) more) and up to 60 Hessian products: 3 ms each at d = 4 and ten
     segments on one core, after 8 to 20 s of compiling. Works under jit and vmap; a batch on a CPU is solved one after
     the other, and `jaxflow.solve.spread` deals it to several devices. Not differentiable: the derivatives of the least
     cost are the multipliers. Meant for float64.
