@@ -12,6 +12,7 @@ from scipy.linalg import null_space
 
 from jaxflow.control import Problem, Stop, cheapest, geodesic, kinetic_energy
 from jaxflow.control.cheapest import first_controls
+from jaxflow.control.frame import frame_of
 from jaxflow.control.ground import Ground
 from jaxflow.control.newton import along_geodesic
 from jaxflow.control.shoot import nodes_of, smooth_nodes
@@ -240,6 +241,16 @@ def test_where_the_geodesic_misses_by_far_a_search_begins_with_controls_that_hit
     by_geodesic, by_search = missed(start, target)
     assert by_geodesic > 6
     assert by_search < 1e-6
+
+
+@pytest.mark.parametrize("r", [2, 3])
+def test_in_its_own_frame_a_target_is_the_standard_normal(r):
+    """WΣWᵀ is the identity on the range and zero across it; a mean moved by a deviation is missed by one."""
+    target = gaussian(5, 3, r)
+    frame = frame_of(target)
+    np.testing.assert_allclose(frame.W @ target.covariance @ frame.W.T, np.diag(np.arange(3) < r), atol=1e-12)
+    moved = Gaussian(target.mean + target.factor[:, 0], target.factor)
+    np.testing.assert_allclose(jnp.linalg.norm(frame.gap(moved, target)), 1, rtol=1e-12)
 
 
 def step_of(H, r, J, G, w, radius):
