@@ -4,7 +4,7 @@ c are the moments at t₁ less the target's, in coordinates where the target is 
 left below the caps at the ends of all pieces but the last.
 """
 
-from typing import Any, Literal, final
+from typing import Literal, final
 
 import equinox as eqx
 import jax
@@ -70,11 +70,18 @@ class Ground(eqx.Module):
 
     def smooth(self, u: Array, pace: Array, *, fewer: bool = False) -> tuple[Array, Array, Scalar]:
         """c, s and the cost by a few fixed steps, shared among the pieces in proportion to `pace`: differentiable."""
-        problem, weights = self.problem, self.problem.weights(self.controls(u))
+        weights = self.problem.weights(self.controls(u))
+        steps = self.steps_for(pace, fewer=fewer)
+        nodes, kinetic = smooth_nodes(weights, self.problem.start, self.problem.t1, pace, steps=steps)
+        return *self.read(nodes), (self.effort(u) if self.cost == "effort" else kinetic)
+
+    def steps_for(self, pace: Array, *, fewer: bool = False) -> int:
+        """How many fixed steps."""
         pieces = pace.shape[0]
-        steps = max(FEWER, pieces + 2) if fewer else max(STEPS, 2 * pieces)
-        nodes, kinetic = smooth_nodes(weights, problem.start, problem.t1, pace, steps=steps)
-        return *self.read(nodes), (problem.effort(self.controls(u)) if self.cost == "effort" else kinetic)
+        return max(FEWER, pieces + 2) if fewer else max(STEPS, 2 * pieces)
+
+    def effort(self, u: Array) -> Scalar:
+        return self.problem.effort(self.controls(u))
 
     def precise(self, u: Array) -> tuple[Gaussian, Flag, Array]:
         """The Gaussians at the ends of all pieces, whether the path got to the last, and the steps each piece took."""
@@ -99,12 +106,3 @@ class Ground(eqx.Module):
 def larger_variances(problem: Problem) -> Float[Array, " d"]:
     """max(diag Σ₀, diag Σ₁)."""
     return jnp.maximum(*(jnp.sum(g.factor**2, axis=-1) for g in (problem.start, problem.target)))
-
-
-def gradients(function: Any, u: Array) -> tuple[Array, Array, Array, Array, Scalar, Array]:
-    """For u ↦ (c, s, value): c, s, ∂c/∂u (m, n), ∂s/∂u (q, n), value and its gradient, by one row at a time."""
-    (c, s, value), pull_back = jax.vjp(function, u)
-    c0, s0, one = jnp.zeros_like(c), jnp.zeros_like(s), jnp.ones_like(value)
-    J = jax.vmap(lambda e: pull_back((e, s0, 0 * one))[0])(jnp.eye(c.size, dtype=u.dtype))
-    G = jax.vmap(lambda e: pull_back((c0, e, 0 * one))[0])(jnp.eye(s.size, dtype=u.dtype)).reshape(s.size, u.size)
-    return c, s, J, G, value, pull_back((c0, s0, one))[0]

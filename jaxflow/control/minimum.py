@@ -19,7 +19,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxflow._typing import Count, Flag, Scalar
-from jaxflow.control.ground import Ground, gradients
+from jaxflow.control.expansion import expand
+from jaxflow.control.ground import Ground
 from jaxflow.control.problem import Controls, tree_where
 from jaxflow.control.tangent import Tangents, newton_step, preconditioner, tangents
 from jaxflow.measures import Gaussian
@@ -176,14 +177,20 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
     """One step of the phase: Newton's, its corrections, and the precise integration that has the last word."""
     u = ground.flat(now.controls)
     moves, kept = (now.phase == ROOMING) | (now.phase == DESCENDING), now.phase == DESCENDING
-    missed = [true - near for true, near in zip(ground.read(now.nodes), ground.smooth(u, now.pace))]
+    near = expand(ground, u, now.pace)
+    missed = [true - rough for true, rough in zip(ground.read(now.nodes), (near.c, near.s))]
+    rooming = now.phase == ROOMING
 
-    def at(v: Array, fewer: bool = False) -> tuple[Array, Array, Scalar]:
-        c, s, cost = ground.smooth(v, now.pace, fewer=fewer)
+    def valued(c: Array, s: Array, cost: Scalar) -> tuple[Array, Array, Scalar]:
+        """c and s as the precise path has them, and what this phase minimises."""
         s = s + missed[1]
-        return c + missed[0], s, jnp.where(now.phase == ROOMING, jnp.sum(jnp.maximum(ROOM - s, 0) ** 2), cost)
+        return c + missed[0], s, jnp.where(rooming, jnp.sum(jnp.maximum(ROOM - s, 0) ** 2), cost)
 
-    c, s, J, G, value, slope = gradients(at, u)
+    def at(v: Array) -> tuple[Array, Array, Scalar]:
+        return valued(*ground.smooth(v, now.pace))
+
+    (c, s, value), (J, G) = valued(near.c, near.s, near.cost), (near.J, near.G)
+    slope = jnp.where(rooming, -2 * jnp.maximum(ROOM - s, 0) @ G, near.slope)
     space = tangents(J)
     # Zero where caps are not kept (yet).
     nu, z, w = (jnp.where(kept, x, 0) for x in (now.nu, now.z, now.z / s))
@@ -192,15 +199,13 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
     r = g - J.T @ multipliers
     optimality = jnp.linalg.norm(r) / jnp.maximum(jnp.linalg.norm(slope), jnp.finfo(u.dtype).tiny)
 
-    _, here, _ = at(u, fewer=True)
-
-    def lagrangian(v: Array) -> Scalar:
-        c, there, value = at(v, fewer=True)
+    def lagrangian(*found: Any) -> Scalar:
+        c, there, value = valued(*found)
         # The last term has no gradient at u, and the curvature Gᵀ diag(w) G.
-        return value - multipliers @ c - z @ there + 0.5 * w @ (there - here) ** 2
+        return value - multipliers @ c - z @ there + 0.5 * w @ (there - jax.lax.stop_gradient(there)) ** 2
 
     p, length, promised = newton_step(
-        jax.linearize(jax.grad(lagrangian), u)[1],
+        near.hessian(lagrangian),
         jnp.where(moves, r, 0),
         space,
         preconditioner(space, G, w, jnp.asarray(ground.stiffness, u.dtype)),
@@ -209,10 +214,10 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
         products=CURVATURES,
     )
     ds, noise = G @ p, NOISE * jnp.abs(value)
-    near = jnp.minimum(1e-2 * optimality**1.5, jnp.where(kept, 0.1 * jnp.min(s, initial=1), 1))
+    close = jnp.minimum(1e-2 * optimality**1.5, jnp.where(kept, 0.1 * jnp.min(s, initial=1), 1))
     # Far from hitting, a part of c is corrected at a time.
     part = jnp.where(now.phase == HITTING, jnp.minimum(now.radius / now.miss, 1), 1)
-    near = jnp.where(moves, jnp.clip(near, 1e-12, 1e-3), jnp.where(part < 1, jnp.inf, 1e-14))
+    close = jnp.where(moves, jnp.clip(close, 1e-12, 1e-3), jnp.where(part < 1, jnp.inf, 1e-14))
 
     def merit(c: Array, s: Array, value: Scalar) -> Scalar:
         return value - nu * jnp.sum(jnp.log(jnp.where(s > 0, s, 1))) - multipliers @ c
@@ -221,9 +226,9 @@ def _iterate(ground: Ground, now: Descent, *, tolerance: float) -> Descent:
         most = jnp.where(kept, INSIDE / jnp.maximum(jnp.max(-ds / s, initial=0), INSIDE), 1)
         still = trial.tries == HALVINGS
         length = jnp.where(still, 0, most * 0.5**trial.tries)
-        v, c_v, s_v, value_v = _corrected(at, space, u - part * space.lift(c) + length * p, near)
+        v, c_v, s_v, value_v = _corrected(at, space, u - part * space.lift(c) + length * p, close)
         gain = merit(c, s, value) - merit(c_v, s_v, value_v)
-        good = (jnp.max(jnp.abs(c_v)) <= near) & ((s_v > AWAY * s).all() | ~kept)
+        good = (jnp.max(jnp.abs(c_v)) <= close) & ((s_v > AWAY * s).all() | ~kept)
         good &= still | (gain >= 1e-4 * length * (-r @ p) - noise)
         return _Trial(v, c_v, s_v, value_v, trial.tries + 1, length, gain, good | ~moves)
 

@@ -200,7 +200,8 @@ class Problem(eqx.Module):
         """Controls whose A and b follow those of a path on [0, t1], as closely as curve and bounds let them; the rest
         as in a fresh search, but with the horizon of these controls."""
         shape, dtype = self.shape, self.start.mean.dtype
-        layers = jax.vmap(path)(jnp.asarray(shape.nodes() * self.t1, dtype))
+        # No batch of singular value decompositions: see `solve/one_by_one.py`.
+        layers = jax.lax.map(path, jnp.asarray(shape.nodes() * self.t1, dtype))
         found = self.zero_controls() | {name: controls[name] for name in controls if name == "time"}
         radii = dict(self.bounds)
         for name in sorted({"A", "b"} & set(self.allow)):

@@ -109,7 +109,7 @@ def nodes_of(schedule: AbstractSchedule, start: Gaussian, t1: float) -> tuple[Ga
 def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
     """One try of an embedded step."""
     dtype, eps = now.y.dtype, finest(now.y.dtype)
-    a, c, _, b_error = (jnp.asarray(x, dtype) for x in _dopri8())
+    a, c, _, b_error = (jnp.asarray(x, dtype) for x in dopri8())
     stages = len(c)
     rows = (a, c, jnp.arange(stages))
     h = jnp.minimum(now.h, 1 - now.s)
@@ -136,7 +136,7 @@ def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
     return _Walk(s, jnp.minimum(following, 1.0), y, alive, now.tries + 1)
 
 
-def _dopri8() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def dopri8() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The square tableau: a, c, the weights of the solution and of the error. Its last stage is the new point."""
     table = lanes.tableau(Dopri8())
     stages = len(table.a_lower) + 1
@@ -178,6 +178,29 @@ def rough_end(schedule: AbstractSchedule, start: Gaussian, t1: float, steps: int
     return Gaussian(*y)
 
 
+class Share(NamedTuple):
+    """How n steps are shared among k pieces: how many each gets, (k,); and the piece and the place there of every step,
+    (n,)."""
+
+    many: Array
+    of: Array
+    within: Array
+
+    @property
+    def last(self) -> Array:
+        """The last step of every piece, (k,)."""
+        return jnp.cumsum(self.many) - 1
+
+
+def share(pace: Array, steps: int) -> Share:
+    """Steps in proportion to `pace`, (k,), at least one each."""
+    k = pace.shape[0]
+    ends = jnp.arange(1, k + 1) + jnp.round((steps - k) * jnp.cumsum(pace) / jnp.sum(pace)).astype(int)
+    count = jnp.diff(ends, prepend=0)
+    of = jnp.searchsorted(ends, jnp.arange(steps), side="right")
+    return Share(count, of, jnp.arange(steps) - (ends - count)[of])
+
+
 def smooth_nodes(
     schedule: AbstractSchedule, start: Gaussian, t1: float, pace: Array, *, steps: int
 ) -> tuple[Gaussian, Scalar]:
@@ -188,20 +211,21 @@ def smooth_nodes(
     Args:
         pace: how the steps are shared among the pieces, (k,): in proportion, at least one each.
     """
+    shared = share(pace, steps)
+    path, energy = smooth_path(schedule, start, t1, shared)
+    return jax.tree.map(lambda x: x[shared.last], path), energy
+
+
+def smooth_path(schedule: AbstractSchedule, start: Gaussian, t1: float, shared: Share) -> tuple[Gaussian, Scalar]:
+    """The same with the Gaussians at the ends of all steps."""
     dtype = start.mean.dtype
-    a, c, b, _ = (jnp.asarray(x, dtype) for x in _dopri8())
+    a, c, b, _ = (jnp.asarray(x, dtype) for x in dopri8())
     # The last stage serves the error estimate alone.
     stages = len(c) - 1
     rows = (a[:stages, :stages], c[:stages], jnp.arange(stages))
     y0, unravel = ravel_pytree((start.mean, start.factor, jnp.zeros((), dtype)))
     pieces, complete = _pieces(schedule, t1, dtype)
-    k = pace.shape[0]
-    share = jnp.cumsum(pace) / jnp.sum(pace)
-    ends = jnp.arange(1, k + 1) + jnp.round((steps - k) * share).astype(int)
-    count = jnp.diff(ends, prepend=0)
-    of = jnp.searchsorted(ends, jnp.arange(steps), side="right")
-    within = jnp.arange(steps) - (ends - count)[of]
-    steps_of = jax.tree.map(lambda x: x[of], pieces), within.astype(dtype), count[of].astype(dtype)
+    place = shared.within.astype(dtype), shared.many[shared.of].astype(dtype)
 
     def step(y: Array, now: tuple[_Piece, Array, Array]) -> tuple[Array, Array]:
         piece, i, n = now
@@ -219,8 +243,8 @@ def smooth_nodes(
         y = y + jnp.sum(b[:stages, None] * ks, axis=0) / n
         return y, y
 
-    end, ys = jax.lax.scan(step, y0, steps_of)
-    means, factors, _ = jax.vmap(unravel)(ys[ends - 1])
+    end, ys = jax.lax.scan(step, y0, (jax.tree.map(lambda x: x[shared.of], pieces), *place))
+    means, factors, _ = jax.vmap(unravel)(ys)
     return Gaussian(means, factors), end[-1]
 
 

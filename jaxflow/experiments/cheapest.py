@@ -81,7 +81,7 @@ def found(ground: Ground, now: Descent) -> tuple[dict[str, Any], control.Stop]:
 
 @eqx.filter_jit
 def _first(ground: Ground) -> Descent:
-    return first_descent(ground, first_controls(ground.problem, None))
+    return first_descent(ground, first_controls(ground, None))
 
 
 @eqx.filter_jit

@@ -10,7 +10,11 @@ import oracles
 import pytest
 from scipy.linalg import null_space
 
-from jaxflow.control import Stop, cheapest, geodesic, kinetic_energy
+from jaxflow.control import Problem, Stop, cheapest, geodesic, kinetic_energy
+from jaxflow.control.cheapest import first_controls
+from jaxflow.control.frame import frame_of
+from jaxflow.control.ground import Ground
+from jaxflow.control.newton import along_geodesic
 from jaxflow.control.shoot import nodes_of, smooth_nodes
 from jaxflow.control.tangent import newton_step, preconditioner, tangents
 from jaxflow.errors import InputError
@@ -221,6 +225,32 @@ def test_bad_arguments_are_refused(options, where):
 
 
 # --- what it is made of ---------------------------------------------------------------------------------------------
+
+
+def test_where_the_geodesic_misses_by_far_a_search_begins_with_controls_that_hit():
+    """Ten layers of the geodesic miss this target by six of its deviations; corrections of that alone stalled."""
+    start, target = pair_of(4, 38)
+
+    @eqx.filter_jit
+    def missed(start, target):
+        ground = Ground(Problem(start, target, 10, 1.0, "ABVb", jnp.asarray(0.0)), None, "effort")
+        along = along_geodesic(ground.problem, ground.problem.zero_controls())
+        ends = [ground.precise(ground.flat(u))[0] for u in (along, first_controls(ground, None))]
+        return [jnp.max(jnp.abs(ground.read(nodes)[0])) for nodes in ends]
+
+    by_geodesic, by_search = missed(start, target)
+    assert by_geodesic > 6
+    assert by_search < 1e-6
+
+
+@pytest.mark.parametrize("r", [2, 3])
+def test_in_its_own_frame_a_target_is_the_standard_normal(r):
+    """WΣWᵀ is the identity on the range and zero across it; a mean moved by a deviation is missed by one."""
+    target = gaussian(5, 3, r)
+    frame = frame_of(target)
+    np.testing.assert_allclose(frame.W @ target.covariance @ frame.W.T, np.diag(np.arange(3) < r), atol=1e-12)
+    moved = Gaussian(target.mean + target.factor[:, 0], target.factor)
+    np.testing.assert_allclose(jnp.linalg.norm(frame.gap(moved, target)), 1, rtol=1e-12)
 
 
 def step_of(H, r, J, G, w, radius):
