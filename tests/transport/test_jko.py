@@ -64,6 +64,14 @@ def test_a_step_is_the_minimum_that_scipy_finds(mobility, direction, sphere):
     np.testing.assert_allclose(found.slack[0], objective(start) - best.fun, rtol=1e-9)
 
 
+def test_without_a_step_the_optimality_is_the_slope():
+    """At μ^k itself W² has no gradient, and what is left is that of E in the metric of W."""
+    found = movement(TOKENS, HEADS, 0 * RATE, tau=0.25, t1=0.25, max_iterations=0)
+    assert name_of(found.status) == "iterations"
+    np.testing.assert_allclose(found.moved, 0, atol=1e-15)
+    np.testing.assert_allclose(found.optimality, found.slope, rtol=1e-12)
+
+
 # --- the limit ------------------------------------------------------------------------------------------------------
 
 STEPS = np.array([16, 32, 64])
