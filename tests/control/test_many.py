@@ -9,6 +9,8 @@ import pytest
 from scipy.optimize import minimize
 
 from jaxflow.control import Stop, steer, steer_many, steer_through, track
+from jaxflow.control.frame import frame_of
+from jaxflow.control.robust import Many
 from jaxflow.errors import InputError, UnreachableError
 from jaxflow.measures import Gaussian
 
@@ -157,3 +159,14 @@ def test_what_no_control_can_separate_is_refused():
         steer_many([a, b], [c])
     with pytest.raises(InputError, match=r"starts\[1\](.|\n)*rank"):
         steer_many([a, gaussian(3, 2, 1)], [b, gaussian(4, 2, 1)])
+
+
+def test_the_residuals_of_a_pair_are_its_misses_in_deviations_of_the_target():
+    """|c|² = |W(μ − μ*)|² + ¼|WΣWᵀ − I|², W = diag(1/s)Uᵀ for the factor U diag(s) Vᵀ of the target."""
+    end, target = gaussian(1, 3), gaussian(2, 3)
+    U, s, _ = np.linalg.svd(target.factor)
+    W = U.T / s[:, None]
+    S = W @ end.covariance @ W.T
+    expected = np.sum((W @ (end.mean - target.mean)) ** 2) + np.sum((S - np.eye(3)) ** 2) / 4
+    found = Many.residuals(None, frame_of(target).W, end, target)
+    np.testing.assert_allclose(jnp.sum(found**2), expected, rtol=1e-12)
