@@ -13,7 +13,7 @@ from jaxflow.geometry import AbstractGeometry, Euclidean, Sphere
 from jaxflow.measures import Cloud
 from jaxflow.transport.assignment import assign
 from jaxflow.transport.pairs import check_pair
-from jaxflow.transport.program import transport_cost
+from jaxflow.transport.program import linear_program
 from jaxflow.transport.simplex import installed, network_simplex
 
 LARGEST = 25_000_000
@@ -91,7 +91,7 @@ def _solve(
     w, v = w / w.sum(), v / v.sum()
     if not with_pot and assigned:
         return cost, assign(cost)
-    return cost, network_simplex(cost, w, v) if with_pot else transport_cost(cost, w, v)[1]
+    return cost, network_simplex(cost, w, v) if with_pot else linear_program(cost, w, v)
 
 
 def _squared_distances(x: np.ndarray, y: np.ndarray, geometry: AbstractGeometry | None) -> np.ndarray:

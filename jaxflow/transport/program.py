@@ -23,10 +23,10 @@ SLACK = 1e-10
 """Relative size of f_i + g_j − c_ij that counts as rounding: the value is then off by at most SLACK·max c."""
 
 
-def transport_cost(
+def linear_program(
     cost: Float[np.ndarray, "n m"], w: Float[np.ndarray, " n"], v: Float[np.ndarray, " m"]
-) -> tuple[float, Float[np.ndarray, "n m"]]:
-    """The smallest cost, and a plan that has it, of marginals w and v with equal sums.
+) -> Float[np.ndarray, "n m"]:
+    """A plan of least cost, exact to rounding, of marginals w and v with equal sums.
 
     Raises:
         NumericalError: HiGHS gave up.
@@ -43,7 +43,7 @@ def transport_cost(
         if not broken.any():
             plan = np.zeros_like(cost)
             plan[rows, columns] = mass
-            return float(np.sum(plan * cost)), plan
+            return plan
         active |= broken & _cheapest(-gain, ADDED)
 
 

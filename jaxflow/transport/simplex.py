@@ -28,7 +28,7 @@ def network_simplex(
     Raises:
         NumericalError: the simplex method gave up.
 
-    Cost: about n² log n steps in practice: 0.5 s for 2000 × 2000, 3 s for 5000 × 5000.
+    Cost: about n² log n steps in practice: 0.5 s for 2000 × 2000, 5 s for 5000 × 5000.
     Source: N. Bonneel et al., ACM Trans. Graph. 30 (2011) 158; R. Flamary et al., JMLR 22 (2021) 78.
     """
     from ot.lp import emd

@@ -25,12 +25,22 @@ def plot_power(
     shown = y > np.finfo(float).tiny
     text = name
     if slope is not None:
-        line = np.exp(np.mean(np.log(y)) + slope * (np.log(x) - np.mean(np.log(x))))
-        ax.plot(x, line, color=color, linewidth=1.3)
+        draw_power(ax, x, y, slope, color=color)
         text += f": {slope:.3f} ± {error:.1g}"
     ax.plot(x[shown], y[shown], marker, color=color, markersize=7, mec="white", label=text)
+    label_powers(ax, x)
+    return ax
+
+
+def draw_power(ax: Axes, x: Float[np.ndarray, " k"], y: Float[np.ndarray, " k"], slope: float, *, color: str) -> None:
+    """The line of this slope through the middle of the points on log axes."""
+    line = np.exp(np.mean(np.log(y)) + slope * (np.log(x) - np.mean(np.log(x))))
+    ax.plot(x, line, color=color, linewidth=1.3)
+
+
+def label_powers(ax: Axes, x: Float[np.ndarray, " k"]) -> None:
+    """The measured x as the only numbers on their log axis."""
     ax.set_xticks(x, [f"{value:g}" for value in x])
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlim(x[0] / 1.5, x[-1] * 1.5)
     tidy_log(ax)
-    return ax

@@ -11,6 +11,7 @@ from matplotlib.ticker import NullFormatter
 
 from jaxflow.viz.balance import balance
 from jaxflow.viz.bands import over, plot_band, plot_positive_band
+from jaxflow.viz.powers import draw_power, label_powers
 from jaxflow.viz.snapshots import snapshots
 from jaxflow.viz.style import (
     BLUE,
@@ -75,17 +76,12 @@ def plot_exponent(
     ax.plot(heads, np.where(center > 0, center, np.nan), "o", color=color, markersize=8, mec="white")
     text = name
     if exponent is not None:
-        x = np.log(heads)
-        line = np.exp(np.log(center).mean() + exponent * (x - x.mean()))
-        ax.plot(heads, line, color=color, linewidth=1.4)
+        draw_power(ax, heads.astype(float), center, exponent, color=color)
         spread = "" if error is None else rf" \pm {error:.3f}"
         text += rf" $\propto H^{{\,p}}$, $p = {exponent:.3f}{spread}$"
-    ax.set_xticks(heads, [str(h) for h in heads])
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.set_xlim(heads[0] / 1.5, heads[-1] * 1.5)
+    label_powers(ax, heads.astype(float))
     ax.set_xlabel("number of heads $H$")
     ax.plot([], [], color=color, label=text)
-    tidy_log(ax)
     return ax
 
 

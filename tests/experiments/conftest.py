@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from jaxflow.experiments import prepare
+from jaxflow.experiments.load import build
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "particles": {
         "kind": "particles",
@@ -133,3 +136,22 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def config():
     """Makes a fresh copy of the config of a kind, with some top-level tables replaced."""
     return lambda kind, **tables: {**deepcopy(CONFIGS[kind]), **tables}
+
+
+@pytest.fixture
+def run(config, tmp_path):
+    """Runs a config of this kind with some tables changed: its summary and arrays. A table with a `kind` of its own
+    takes the place of the old one; equal sizes share programs."""
+
+    def run(kind, **tables):
+        base = config(kind)
+        whole = {key: new for key, new in tables.items() if not isinstance(new, dict) or "kind" in new}
+        changed = {key: {**base.get(key, {}), **new} for key, new in tables.items() if key not in whole} | whole
+        job = prepare(build({**base, **changed}, folder=tmp_path), folder=tmp_path, precision="float64")
+        state, progress = job.advance(job.begin())
+        while progress.done < progress.total:
+            state, progress = job.advance(state)
+        found = job.finish(state)
+        return found.summary, found.arrays
+
+    return run

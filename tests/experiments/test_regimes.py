@@ -23,23 +23,6 @@ EYE = [[1.0, 0.0], [0.0, 1.0]]
 COVARIANCE = np.array([[1.0, 0.3], [0.3, 0.5]])
 
 
-@pytest.fixture
-def run(config, tmp_path):
-    """Runs a config of this kind with some tables changed: its summary and arrays. Equal sizes share programs."""
-
-    def run(kind, **tables):
-        base = config(kind)
-        changed = {key: {**base[key], **new} for key, new in tables.items()}
-        job = prepare(build({**base, **changed}, folder=tmp_path), folder=tmp_path, precision="float64")
-        state, progress = job.advance(job.begin())
-        while progress.done < progress.total:
-            state, progress = job.advance(state)
-        found = job.finish(state)
-        return found.summary, found.arrays
-
-    return run
-
-
 def attention(x, w, B):
     """a(x_i) = Σ_j w_j e^{⟨Bx_i, x_j⟩} x_j / Σ_j w_j e^{⟨Bx_i, x_j⟩}."""
     p = w * np.exp(x @ B.T @ x.T)

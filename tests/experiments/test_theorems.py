@@ -33,24 +33,6 @@ KINDS = ("transport", "jko", "stability", "perturbation", "limits")
 START = np.arctan2(0.28, 0.96)
 
 
-@pytest.fixture
-def run(config, tmp_path):
-    """Runs a config of this kind with some tables changed: its summary and arrays."""
-
-    def run(kind, **tables):
-        base = config(kind)
-        whole = {key: new for key, new in tables.items() if not isinstance(new, dict) or "kind" in new}
-        changed = {key: {**base.get(key, {}), **new} for key, new in tables.items() if key not in whole} | whole
-        job = prepare(build({**base, **changed}, folder=tmp_path), folder=tmp_path, precision="float64")
-        state, progress = job.advance(job.begin())
-        while progress.done < progress.total:
-            state, progress = job.advance(state)
-        found = job.finish(state)
-        return found.summary, found.arrays
-
-    return run
-
-
 def angle(start, exponent):
     """θ(t) from tan θ(t) = tan θ(0) e^{exponent}."""
     return np.arctan(np.tan(start) * np.exp(exponent))

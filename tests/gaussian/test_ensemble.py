@@ -147,7 +147,7 @@ def test_derivatives_of_ensembles(d, method):
 
 
 def test_systems_spread_over_devices():
-    """Two CPU devices in a process of its own: the same numbers and derivatives, for N that does not divide."""
+    """Two CPU devices in a process of its own: equal numbers and derivatives, whether N divides or not."""
     code = """
 import jax, jax.numpy as jnp, numpy as np
 from jaxflow.runtime import configure
@@ -155,8 +155,7 @@ configure(cpu_devices=2, cache=False)
 from jaxflow.gaussian import Gaussian, ensemble
 from jaxflow.weights import make_layer
 rng = np.random.default_rng(0)
-for d in (2, 9):
-    N = 7
+for d, N in ((2, 7), (9, 8)):
     A, B = 0.3 * rng.normal(size=(2, N, d, d)) / np.sqrt(d)
     V = np.broadcast_to(-np.eye(d), (N, d, d))
     starts = Gaussian(jnp.asarray(rng.normal(size=(N, d))), jnp.asarray(0.5 * rng.normal(size=(N, d, d))))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from jaxflow.errors import InputError
+from jaxflow.experiments.checks import shapes
 from jaxflow.experiments.checks.control import check_control, check_steer_tokens
 from jaxflow.experiments.checks.flow import check_direction, check_flow
 from jaxflow.experiments.checks.gaussian import check_gaussian
@@ -105,10 +106,4 @@ def _check_double(precision: str) -> None:
 def _check_ends(experiment: Steer, *, folder: Path, precision: str) -> None:
     start = check_gaussian(experiment.start, "start", folder=folder, precision=precision)
     target = check_gaussian(experiment.target, "target", folder=folder, precision=precision)
-    if start != target:
-        raise InputError(
-            "start and target differ in dimension",
-            where="target",
-            got=target,
-            expected=f"{start}, the dimension of the start",
-        )
+    shapes.same_dimension(start, target)

@@ -85,3 +85,14 @@ def positive_semidefinite(array: np.ndarray, where: str) -> None:
 
 def _times(shape: Sequence[int]) -> str:
     return "×".join(str(length) for length in shape)
+
+
+def same_dimension(start: int, target: int) -> None:
+    """Refuse a target in another dimension than the start."""
+    if start != target:
+        raise InputError(
+            "start and target differ in dimension",
+            where="target",
+            got=target,
+            expected=f"{start}, the dimension of the start",
+        )

@@ -28,13 +28,7 @@ def check_transport(experiment: Transport, *, folder: Path, precision: str) -> N
         check_clouds(table, name, "sphere", folder=folder, precision=precision)[name]
         for name, table in (("start", experiment.start), ("target", experiment.target))
     )
-    if start != target:
-        raise InputError(
-            "start and target differ in dimension",
-            where="target",
-            got=target,
-            expected=f"{start}, the dimension of the start",
-        )
+    shapes.same_dimension(start, target)
     _check_mass(experiment.start, experiment.target)
     check_tied(experiment.weights, start, "the start")
     _check_distance(experiment.distance, experiment.weights)
