@@ -15,8 +15,10 @@ from jaxflow.viz.controls import distances
 from jaxflow.viz.ellipses import ellipse, evenly
 from jaxflow.viz.globe import view
 from jaxflow.viz.plane import cloud_plane, path_plane
+from jaxflow.viz.powers import plot_power
 from jaxflow.viz.snapshots import moments_shown
 from jaxflow.viz.style import label_ends, new_figure, spread
+from jaxflow.viz.sweep import plot_exponent
 
 RNG = np.random.default_rng(0)
 INTEGRALS = ("rate_integral", "slope_integral", "dt_energy_integral", "martingale")
@@ -490,3 +492,14 @@ def test_labels_lie_at_the_ends_of_their_curves():
     ax.set(ylim=(1, 100), yscale="log")
     label_ends(ax, [(10.0, "a", "black")])
     assert ax.texts[0].xy == pytest.approx((1, 0.5))
+
+
+def test_a_fitted_power_passes_through_points_that_follow_it():
+    x = np.array([1.0, 2.0, 8.0])
+    y = 3 * x**-1.5
+    kinds = {"error": 0.01, "name": "y", "color": "blue"}
+    errors = plot_power(x, y, slope=-1.5, **kinds)
+    means = plot_exponent(x.astype(int), np.stack([y, y], 1), exponent=-1.5, **kinds)
+    for ax in (errors, means):
+        lines = [line for line in ax.lines if line.get_linestyle() == "-" and len(line.get_xdata()) == 3]
+        np.testing.assert_allclose(lines[0].get_ydata(), y, rtol=1e-12)
