@@ -34,7 +34,8 @@ class Ground(eqx.Module):
     Attributes:
         cap: the largest variances allowed, (d,); None: no caps.
         cost: "effort" is ∫ |A|² + Σ_h |B_h|² + |V_h|² + |b|² dt, "kinetic" is ∫ tr(KΣKᵀ) + |μ̇|² dt.
-        frame: the coordinates of c.
+        frame: the coordinates of c; fixed, however the target is differentiated.
+        units: what flat controls of these names are multiplied by, √price: in them the effort is the square.
     """
 
     problem: Problem
@@ -42,11 +43,13 @@ class Ground(eqx.Module):
     cost: Cost = eqx.field(static=True)
     like: Controls
     frame: Frame
+    units: dict[str, Array]
 
     def __init__(self, problem: Problem, cap: Array | None, cost: Cost) -> None:
         self.problem, self.cap, self.cost = problem, cap, cost
         self.like = problem.zero_controls()
-        self.frame = frame_of(problem.target)
+        self.frame = frame_of(jax.lax.stop_gradient(problem.target))
+        self.units = jax.tree.map(lambda p: jnp.sqrt(jax.lax.stop_gradient(p)), problem.prices or {})
 
     @property
     def stiffness(self) -> float:
@@ -63,10 +66,11 @@ class Ground(eqx.Module):
         return jnp.max(jnp.sum(nodes.factor**2, axis=-1) / self.ends[None, :])
 
     def flat(self, controls: Controls) -> Array:
-        return ravel_pytree(controls)[0]
+        return ravel_pytree(controls | {name: unit * controls[name] for name, unit in self.units.items()})[0]
 
     def controls(self, u: Array) -> Controls:
-        return ravel_pytree(self.like)[1](u)
+        controls = ravel_pytree(self.like)[1](u)
+        return controls | {name: controls[name] / unit for name, unit in self.units.items()}
 
     def smooth(self, u: Array, pace: Array, *, fewer: bool = False) -> tuple[Array, Array, Scalar]:
         """c, s and the cost by a few fixed steps, shared among the pieces in proportion to `pace`: differentiable."""

@@ -57,6 +57,7 @@ class Problem(eqx.Module):
         smoothness_weight, time_weight: of ∫|u̇|² dt and of a free horizon T; None: not looked at.
         horizon: (lowest, highest) free horizon T. Everything then runs in the time s = t/T on [0, 1], with T·A, T·V,
             T·b and B: `weights` are those layers, and `layers_in_time` the ones on [0, T].
+        prices: what multiplies the terms of the effort, by name; None: 1.
     """
 
     start: Gaussian
@@ -77,6 +78,7 @@ class Problem(eqx.Module):
     smoothness_weight: Array | None = None
     time_weight: Array | None = None
     horizon: tuple[float, float] | None = eqx.field(static=True, default=None)
+    prices: dict[str, Array] | None = None
 
     def __check_init__(self) -> None:
         check_allow(self.allow)
@@ -182,8 +184,8 @@ class Problem(eqx.Module):
         return jnp.where(arrived, mismatch + paid, 1e6 + spent), jnp.where(arrived, square, jnp.inf)
 
     def effort(self, controls: Controls) -> Scalar:
-        """∫₀ᵀ |A|² + |B|² + |V|² + |b|² dt."""
-        spent = effort(self._schedule(controls, self.t1))
+        """∫₀ᵀ |A|² + |B|² + |V|² + |b|² dt, each at its price."""
+        spent = effort(self._schedule(controls, self.t1), prices=self.prices)
         return spent if self.horizon is None else self.duration(controls) * spent
 
     def smoothness(self, controls: Controls) -> Scalar:

@@ -4,7 +4,7 @@ Exact where the integrand is a polynomial or a trigonometric one: constant piece
 else by Gauss–Legendre quadrature with fixed nodes on fixed panels of every piece between edges.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -20,12 +20,13 @@ PANELS, NODES = 8, 16
 [−1, 1]: 128 nodes in one panel would leave 1e-10 of an integral, these leave rounding."""
 
 
-def effort(weights: AbstractSchedule, *, t1: float | None = None) -> Scalar:
+def effort(weights: AbstractSchedule, *, t1: float | None = None, prices: Mapping[str, Scalar] | None = None) -> Scalar:
     """∫ |A|² + |B|² + |V|² + |b|² dt with Frobenius norms, over all heads.
 
     Args:
         weights: any deterministic schedule.
         t1: where the integral ends, for schedules without edges; others know it, `Fourier` too.
+        prices: what multiplies the terms of these names; 1 for the others.
 
     Raises:
         InputError: nothing says where the schedule ends, or two things do.
@@ -35,19 +36,19 @@ def effort(weights: AbstractSchedule, *, t1: float | None = None) -> Scalar:
     _check_horizon(weights, t1)
     if isinstance(weights, Piecewise):
         durations = jnp.diff(jnp.asarray(weights.edges))
-        parts = [
-            durations.astype(x.dtype) @ jnp.sum(x**2, axis=tuple(range(1, x.ndim))) for x in _controls(weights.layers)
-        ]
+        parts = [p * (durations.astype(x.dtype) @ _rows(x**2)) for p, x in _controls(weights.layers, prices)]
         return jnp.sum(jnp.stack(parts))
     if isinstance(weights, Sampled):
         h = jnp.diff(weights.ts)
         # ∫₀¹ |(1−c)x + cy|² dc = (|x|² + ⟨x, y⟩ + |y|²)/3.
-        parts = [h @ _rows(x[:-1] ** 2 + x[:-1] * x[1:] + x[1:] ** 2) / 3 for x in _controls(weights.layers)]
+        parts = [
+            p * (h @ _rows(x[:-1] ** 2 + x[:-1] * x[1:] + x[1:] ** 2)) / 3 for p, x in _controls(weights.layers, prices)
+        ]
         return jnp.sum(jnp.stack(parts))
     if isinstance(weights, Fourier):
         share = jnp.full(2 * weights.modes + 1, 0.5 * weights.t1, weights.layers.dtype).at[0].mul(2.0)
-        return jnp.sum(jnp.stack([share @ _rows(x**2) for x in _controls(weights.layers)]))
-    return _quadrature(weights, weights.at, t1)
+        return jnp.sum(jnp.stack([p * (share @ _rows(x**2)) for p, x in _controls(weights.layers, prices)]))
+    return _quadrature(weights, weights.at, t1, prices)
 
 
 def smoothness(weights: AbstractSchedule, *, t1: float | None = None) -> Scalar:
@@ -64,12 +65,14 @@ def smoothness(weights: AbstractSchedule, *, t1: float | None = None) -> Scalar:
     if isinstance(weights, Fourier):
         m = np.repeat(np.arange(1, weights.modes + 1), 2)
         share = jnp.asarray(np.append(0.0, 0.5 * weights.t1 * (2 * np.pi * m / weights.t1) ** 2), weights.layers.dtype)
-        return jnp.sum(jnp.stack([share @ _rows(x**2) for x in _controls(weights.layers)]))
+        return jnp.sum(jnp.stack([share @ _rows(x**2) for _, x in _controls(weights.layers)]))
     return _quadrature(weights, lambda t: jax.jvp(weights.at, (t,), (jnp.ones_like(t),))[1], t1)
 
 
-def _controls(layer: Layer) -> list[Array]:
-    return [x for x in (layer.A, layer.B, layer.V, layer.b) if x is not None]
+def _controls(layer: Layer, prices: Mapping[str, Scalar] | None = None) -> list[tuple[Scalar | float, Array]]:
+    """(price, control)."""
+    prices = prices or {}
+    return [(prices.get(name, 1.0), x) for name in "ABVb" if (x := getattr(layer, name)) is not None]
 
 
 def _rows(x: Array) -> Float[Array, " n"]:
@@ -77,7 +80,7 @@ def _rows(x: Array) -> Float[Array, " n"]:
 
 
 def _jumps(layers: Layer, h: Array) -> Scalar:
-    parts = [_rows((x[1:] - x[:-1]) ** 2) @ (1 / h) for x in _controls(layers)]
+    parts = [_rows((x[1:] - x[:-1]) ** 2) @ (1 / h) for _, x in _controls(layers)]
     return jnp.sum(jnp.stack(parts))
 
 
@@ -89,7 +92,12 @@ def _check_horizon(weights: AbstractSchedule, t1: float | None) -> None:
         )
 
 
-def _quadrature(weights: AbstractSchedule, at: Callable[[Array], Layer], t1: float | None) -> Scalar:
+def _quadrature(
+    weights: AbstractSchedule,
+    at: Callable[[Array], Layer],
+    t1: float | None,
+    prices: Mapping[str, Scalar] | None = None,
+) -> Scalar:
     """∫ of the squared norms of these layers."""
     coarse = np.asarray(weights.edges or (0.0, t1), float)
     inner = coarse[:-1, None] + np.diff(coarse)[:, None] * np.arange(PANELS) / PANELS
@@ -99,4 +107,5 @@ def _quadrature(weights: AbstractSchedule, at: Callable[[Array], Layer], t1: flo
     times, shares = (edges[:-1, None] + half * (1 + x)).ravel(), (half * w).ravel()
     dtype = weights.at(0.0).dtype
     layers = jax.vmap(at)(jnp.asarray(times, dtype))
-    return jnp.sum(jnp.stack([jnp.asarray(shares, dtype) @ _rows(x**2) for x in _controls(layers)]))
+    parts = [p * (jnp.asarray(shares, dtype) @ _rows(x**2)) for p, x in _controls(layers, prices)]
+    return jnp.sum(jnp.stack(parts))

@@ -1,0 +1,107 @@
+"""How do the cheapest controls answer a change of start, target, caps or prices? By staying the cheapest.
+
+Where L = cost − λ·c − z·s + ½ w·(s − s*)², w = z/s*, is the Lagrangian at a minimum, the last term the barrier's,
+
+    R(u, λ; θ) = (∇_u L, −c) = 0,      [ H  −Jᵀ ] (du)      (∂_θ∇_u L)
+                                       [ −J  0  ] (dλ)  = −  (−∂_θ c  )      H = ∇²_u L.
+
+The matrix is symmetric, so that one solver serves forward and reverse mode. Nothing of the search is differentiated.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from jaxflow._typing import Flag, Scalar
+from jaxflow.control.expansion import expand
+from jaxflow.control.ground import Ground
+from jaxflow.control.problem import Controls
+from jaxflow.control.tangent import newton_step, preconditioner, tangents
+from jaxflow.solve.one_by_one import one_by_one
+
+ACCURACY = 1e-11
+"""Of the tangential part of du, relative."""
+
+PRODUCTS = 2000
+"""Products with H, at most."""
+
+
+class Minimum(NamedTuple):
+    """Controls, λ, z and the cost of a minimum; how many steps each piece of its path took, and s there; and whether it
+    is one."""
+
+    controls: Controls
+    multipliers: Array
+    z: Array
+    cost: Scalar
+    pace: Array
+    s: Array
+    settled: Flag
+
+
+@eqx.filter_custom_jvp
+def respond(ground: Ground, found: Minimum) -> tuple[Controls, Array, Scalar]:
+    """Controls, λ and cost of a minimum, with their derivatives in start, target, caps and prices of the ground.
+
+    Forward and reverse mode, of first order. Where no minimum was found the derivatives are NaN. Cost: a hundred
+    products with the curvature or so, once for every direction, and the two derivatives of a moment flow.
+    """
+    return found.controls, found.multipliers, found.cost
+
+
+@respond.def_jvp
+def _respond(given: Any, moved: Any) -> Any:
+    ground, found = given
+    u = ground.flat(found.controls)
+    zero = jax.tree.map(jnp.zeros_like, eqx.filter(ground, eqx.is_inexact_array))
+    direction = jax.tree.map(lambda x, dx: x if dx is None else dx, zero, moved[0], is_leaf=lambda x: x is None)
+
+    def stationarity(ground: Ground) -> tuple[Array, Array]:
+        """R."""
+        gradient, c = jax.grad(lambda u: _lagrangian(found, *ground.smooth(u, found.pace)), has_aux=True)(u)
+        return gradient, -c
+
+    _, (a, e) = eqx.filter_jvp(stationarity, (ground,), (direction,))
+    still = jax.lax.stop_gradient(ground)
+    du, dmultipliers = _solve(still, found, u, (-a, -e))
+    du = jnp.where(found.settled, du, jnp.nan)
+
+    def cost(ground: Ground, u: Array) -> Scalar:
+        return ground.smooth(u, found.pace)[2]
+
+    _, dcost = eqx.filter_jvp(cost, (ground, u), (direction, du))
+    _, dcontrols = jax.jvp(still.controls, (u,), (du,))
+    return (found.controls, found.multipliers, found.cost), (dcontrols, dmultipliers, dcost)
+
+
+def _lagrangian(found: Minimum, c: Array, s: Array, cost: Scalar) -> tuple[Scalar, Array]:
+    """L, with s as the precise path has it where it is expanded; and c."""
+    away = s - jax.lax.stop_gradient(s)
+    w = found.z / found.s
+    return cost - found.multipliers @ c - found.z @ s + 0.5 * w @ away**2, c
+
+
+def _solve(ground: Ground, found: Minimum, u: Array, right: tuple[Array, Array]) -> tuple[Array, Array]:
+    """(du, dλ) of this right-hand side."""
+    near = expand(ground, u, found.pace)
+    H = near.hessian(lambda *now: _lagrangian(found, *now)[0])
+    # A batch of eigenproblems: see `solve/one_by_one.py`.
+    space = one_by_one(tangents)(near.J)
+    P = preconditioner(space, near.G, found.z / found.s, jnp.asarray(ground.stiffness, u.dtype))
+
+    def times(x: tuple[Array, Array]) -> tuple[Array, Array]:
+        return H(x[0]) - near.J.T @ x[1], -near.J @ x[0]
+
+    def solve(_: Any, right: tuple[Array, Array]) -> tuple[Array, Array]:
+        a, e = right
+        du = -space.lift(e)
+        r = space.project(H(du) - a)
+        inf, accuracy = jnp.asarray(jnp.inf, u.dtype), jnp.asarray(ACCURACY, u.dtype)
+        p, _, _ = newton_step(H, r, space, P, radius=inf, accuracy=accuracy, products=PRODUCTS)
+        du = du + p
+        return du, space.multipliers(H(du) - a)
+
+    return jax.lax.custom_linear_solve(times, right, solve, symmetric=True)

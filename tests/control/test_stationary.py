@@ -1,0 +1,136 @@
+"""How the cheapest controls answer start, target, caps and prices: closed forms, and the search begun anew."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxflow.control import Stop, cheapest
+from jaxflow.errors import InputError
+from jaxflow.measures import Gaussian
+
+
+def gaussian(mean, factor):
+    return Gaussian(jnp.asarray(mean, float), jnp.asarray(factor, float))
+
+
+# --- a closed form --------------------------------------------------------------------------------------------------
+
+T1 = 1.6
+
+
+def scaling(L0, L1, p):
+    """The constant A, the effort and its multiplier for N(0, L₀²) → N(0, L₁²) with A at the price p."""
+    plan = cheapest(
+        gaussian(jnp.zeros(1), jnp.reshape(L0, (1, 1))), gaussian(jnp.zeros(1), jnp.reshape(L1, (1, 1))),
+        segments=2, t1=T1, allow="A", prices={"A": p}, tolerance=1e-10,
+    )  # fmt: skip
+    return plan.weights.layers.A[1, 0, 0], plan.cost, plan.multiplier_covariance[0, 0]
+
+
+def by_hand(L0, L1, p):
+    log = 2 * jnp.log(L1 / L0)
+    return log / 2 / T1, p * log**2 / 4 / T1, p * log / 2 / T1 / L1**2
+
+
+@pytest.mark.slow
+def test_the_cheapest_scaling_answers_as_its_closed_form_in_both_modes_and_under_vmap():
+    L0, L1, p = jnp.array([0.7, 1.1]), jnp.array([1.9, 0.8]), jnp.array([1.0, 2.5])
+    every = (0, 1, 2)
+    exact = jax.vmap(jax.jacfwd(by_hand, every))(L0, L1, p)
+    for mode in (jax.jacfwd, jax.jacrev):
+        together = jax.jit(jax.vmap(mode(scaling, every)))(L0, L1, p)
+        # What the last step left of λ is 1e-7 of it.
+        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7), together, exact)
+    np.testing.assert_allclose(jnp.stack(jax.jit(jax.vmap(scaling))(L0, L1, p)), jnp.stack(by_hand(L0, L1, p)), 1e-7)
+
+
+# --- the search begun anew ------------------------------------------------------------------------------------------
+
+
+def first_pair():
+    """Problem 0 of d = 2 in the set of the benchmarks, which drifts without caps."""
+    rng = np.random.default_rng([18870, 2, 0])
+    return [gaussian(rng.normal(size=2), rng.normal(size=(2, 2)) / np.sqrt(2) + 0.2 * np.eye(2)) for _ in range(2)]
+
+
+def answer(theta, warm_start):
+    start, target, prices, cap = theta
+    plan = cheapest(
+        start, target, segments=3 if cap is None else 4, prices=prices, cap=cap,
+        tolerance=1e-8 if cap is None else 1e-7, iterations=300, warm_start=warm_start,
+    )  # fmt: skip
+    layers = plan.weights.layers
+    numbers = (layers.A, layers.B, layers.V, layers.b, plan.cost, plan.multiplier_mean, plan.multiplier_covariance)
+    return numbers, (plan.stop, plan.weights, plan.multiplier_caps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capped", [False, True])
+def test_the_derivative_of_the_cheapest_controls_is_that_of_searches_begun_at_them(capped):
+    """Central differences with Richardson's step, along one direction of start, target, prices and caps at once."""
+    start = gaussian([0.4, -0.2], [[0.9, 0.0], [0.3, 0.6]])
+    target = gaussian([-0.3, 0.5], [[0.7, 0.0], [-0.4, 1.0]])
+    prices = {"A": jnp.asarray(1.3), "V": jnp.asarray(0.7)}
+    cap = None
+    if capped:
+        start, target = first_pair()
+        cap = 1.5 * jnp.maximum(jnp.diag(start.covariance), jnp.diag(target.covariance))
+    theta = (start, target, prices, cap)
+    rng = np.random.default_rng(1)
+    direction = jax.tree.map(lambda x: jnp.asarray(0.3 * rng.normal(size=x.shape)), theta)
+    search = eqx.filter_jit(answer)
+    found, (stop, warm_start, z) = search(theta, None)
+    assert stop == Stop.minimum
+    assert not capped or z.max() > 1e-2
+
+    def moved(h):
+        return search(jax.tree.map(lambda x, dx: x + h * dx, theta, direction), warm_start)[0]
+
+    def difference(h):
+        return jax.tree.map(lambda x, y: (x - y) / (2 * h), moved(h), moved(-h))
+
+    h = 4e-3 if capped else 1e-3
+    coarse, fine = difference(2 * h), difference(h)
+    expected = jax.tree.map(lambda x, y: (4 * y - x) / 3, coarse, fine)
+    forward = eqx.filter_jit(
+        lambda theta, direction: jax.jvp(lambda theta: answer(theta, None)[0], (theta,), (direction,))[1]
+    )(theta, direction)
+    for x, y in zip(forward, expected):
+        np.testing.assert_allclose(x, y, atol=1e-4 * float(jnp.abs(y).max()))
+    weights = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), found)
+
+    def combined(theta):
+        return sum(jnp.vdot(w, x) for w, x in zip(weights, answer(theta, None)[0]))
+
+    reverse = jax.tree.leaves(eqx.filter_jit(jax.grad(combined))(theta))
+    along = sum(jnp.vdot(g, dx) for g, dx in zip(reverse, jax.tree.leaves(direction)))
+    np.testing.assert_allclose(along, sum(jnp.vdot(w, dx) for w, dx in zip(weights, forward)), rtol=1e-7)
+
+
+@pytest.mark.slow
+def test_where_no_minimum_was_found_the_derivative_is_nan():
+    def least(L1):
+        start, target = gaussian([0.0], [[0.7]]), gaussian([0.4], jnp.reshape(L1, (1, 1)))
+        plan = cheapest(start, target, segments=2, iterations=1, tolerance=1e-12)
+        return plan.cost, plan.stop
+
+    (_, stop), slope = jax.jit(jax.value_and_grad(least, has_aux=True))(jnp.asarray(1.9))
+    assert stop == Stop.iterations
+    assert jnp.isnan(slope)
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"prices": {"A": -1.0}}, "prices.A"),
+        ({"prices": {"V": 2.0}, "allow": "Ab"}, "prices.V"),
+        ({"prices": {"AB": 2.0}}, "prices.AB"),
+        ({"prices": {"A": 2.0}, "cost": "kinetic"}, "prices"),
+    ],
+)
+def test_prices_that_do_not_fit_are_refused(options, where):
+    with pytest.raises(InputError) as caught:
+        cheapest(gaussian([0.0], [[1.0]]), gaussian([1.0], [[1.0]]), **options)
+    assert caught.value.where == where
