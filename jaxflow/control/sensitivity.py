@@ -35,8 +35,9 @@ class Sides(NamedTuple):
 
 
 def product(X: Array, Y: Array) -> Array:
-    """XY, (i, j, *n) times (j, k, *n)."""
-    if max(*X.shape[:2], Y.shape[1]) > SMALL:
+    """XY, (i, j, *n) times (j, k, *n). Without lanes a sum that XLA fuses pays up to twice the size (a gradient of
+    `adjoint.py` at d = 9 in half the time of library calls, at d = 16 in as long)."""
+    if max(*X.shape[:2], Y.shape[1]) > (SMALL if X.ndim > 2 else 2 * SMALL):
         return jnp.einsum("ij...,jk...->ik...", X, Y)
     return jnp.sum(X[:, :, None] * Y[None], axis=1)
 

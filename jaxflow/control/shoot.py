@@ -50,7 +50,7 @@ def _velocity(piece: _Piece, s: Array, mu: Array, L: Array) -> tuple[Array, Arra
     return piece.length * dmu, piece.length * dL, terms
 
 
-class _Walk(NamedTuple):
+class Walk(NamedTuple):
     """An adaptive integration under way: place s, step h, state y, whether it goes on, and how many tries it had."""
 
     s: Array
@@ -76,7 +76,7 @@ def nodes_of(schedule: AbstractSchedule, start: Gaussian, t1: float) -> tuple[Ga
     dtype = start.mean.dtype
     y0, unravel = ravel_pytree((start.mean, start.factor))
     pieces, complete = _pieces(schedule, t1, dtype)
-    horizon = blow_up_horizon(dtype)
+    horizon, eps = blow_up_horizon(dtype), finest(dtype)
 
     def over(carry: tuple[Array, Array, Flag], piece: _Piece) -> tuple[tuple[Array, Array, Flag], tuple[Array, Array]]:
         y, h, alive = carry
@@ -91,14 +91,14 @@ def nodes_of(schedule: AbstractSchedule, start: Gaussian, t1: float) -> tuple[Ga
             *_, terms = _velocity(piece, s, mu, L)
             return MomentFlow(piece.schedule).time_left(Gaussian(mu, L), terms) / piece.length
 
-        def going(now: _Walk) -> Array:
+        def going(now: Walk) -> Array:
             return now.alive & (now.s < 1)
 
-        def step(now: _Walk) -> _Walk:
-            return _step(now, velocity, left, horizon)
+        def step(now: Walk) -> Walk:
+            return try_step(now, velocity, left, horizon, eps, eps)
 
         zero = jnp.zeros((), dtype)
-        now = jax.lax.while_loop(going, step, _Walk(zero, h, y, alive, jnp.asarray(0)))
+        now = jax.lax.while_loop(going, step, Walk(zero, h, y, alive, jnp.asarray(0)))
         return (now.y, now.h, now.alive & (now.s >= 1)), (now.y, now.tries)
 
     begin = (y0, jnp.asarray(0.25, dtype), jnp.asarray(True))
@@ -106,9 +106,14 @@ def nodes_of(schedule: AbstractSchedule, start: Gaussian, t1: float) -> tuple[Ga
     return Gaussian(*jax.vmap(unravel)(ys)), arrived, tries
 
 
-def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
-    """One try of an embedded step."""
-    dtype, eps = now.y.dtype, finest(now.y.dtype)
+def try_step(now: Walk, velocity: Any, left: Any, horizon: float, rtol: float, atol: float) -> Walk:
+    """One try of an embedded step of Dopri8 on a piece.
+
+    Args:
+        velocity: (s, y) ↦ dy/ds. left: (s, y) ↦ the time left before blow-up, in units of the piece.
+        horizon: below which time left it has blown up.
+    """
+    dtype = now.y.dtype
     a, c, _, b_error = (jnp.asarray(x, dtype) for x in dopri8())
     stages = len(c)
     rows = (a, c, jnp.arange(stages))
@@ -123,7 +128,7 @@ def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
     # The last stage is the new point itself.
     (ks, new), _ = jax.lax.scan(stage, (jnp.zeros((stages, now.y.size), dtype), now.y), rows)
     error = h * (b_error @ ks)
-    scale = eps + eps * jnp.maximum(jnp.abs(now.y), jnp.abs(new))
+    scale = atol + rtol * jnp.maximum(jnp.abs(now.y), jnp.abs(new))
     size = jnp.sqrt(jnp.mean((error / scale) ** 2))
     size = jnp.where(jnp.isfinite(size), size, jnp.inf)
     taken = size <= 1
@@ -133,7 +138,7 @@ def _step(now: _Walk, velocity: Any, left: Any, horizon: float) -> _Walk:
     # A step that the end of the piece cut short says little about the next one.
     following = jnp.where(taken & (s >= 1), jnp.maximum(now.h, h * factor), h * factor)
     alive = (h > 1e-13) & (left(s, y) > horizon) & (now.tries < MAX_STEPS)
-    return _Walk(s, jnp.minimum(following, 1.0), y, alive, now.tries + 1)
+    return Walk(s, jnp.minimum(following, 1.0), y, alive, now.tries + 1)
 
 
 def dopri8() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -22,7 +22,7 @@ from jaxflow.control.stop import Stop
 from jaxflow.control.warm import with_controls
 from jaxflow.errors import InputError
 from jaxflow.measures import Gaussian
-from jaxflow.solve import RK4, AbstractMethod, Tsit5
+from jaxflow.solve import RK4, AbstractMethod
 from jaxflow.weights import AbstractSchedule
 
 
@@ -68,8 +68,9 @@ def steer(
         iterations: at most so many (default 1000 for adam, 300 for lbfgs, 100 for gauss-newton).
         learning_rate: of Adam; decays to a hundredth over `iterations`.
         warm_start: layers of the same kind and size to begin from.
-        integrator, rtol, atol, dt: how the moments are integrated during the search: Tsit5 at 1e-8 (finer for finer
-            tolerances), or RK4 where dt is given.
+        integrator, rtol, atol, dt: how the moments are integrated during the search, at 1e-8 (finer for finer
+            tolerances): Dopri8 for constant controls and Tsit5 for others, or RK4 where dt is given. A descent with
+            constant controls takes a tenth of the time where none is named.
         controls: how controls depend on time: "constant" on pieces, "linear" between knots, "fourier", "mlp" (a
             network of time, 2 layers of 16 tanh); or a curve: `Steps(k)`, `Lines(k)`, `Waves(m)`, `Network(width, …)`.
         heads: how many pairs B_h, V_h.
@@ -121,7 +122,7 @@ def steer(
 
     problem = Problem(
         start, target, curve.pieces, 1.0 if horizon else float(t1), allow,  # pyright: ignore[reportArgumentType]
-        jnp.asarray(effort, start.mean.dtype), integrator or (Tsit5() if dt is None else RK4()), rtol, atol, dt,
+        jnp.asarray(effort, start.mean.dtype), integrator or (None if dt is None else RK4()), rtol, atol, dt,
         curve=None if isinstance(curve, Steps) else curve, heads=heads, symmetric_B=symmetric_B,
         bounds=check_bounds(bounds or {}, allow), loss_name=loss, smoothness_weight=weight(smoothness),
         time_weight=weight(time_weight), horizon=horizon,
