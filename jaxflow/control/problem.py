@@ -50,7 +50,7 @@ class Problem(eqx.Module):
         allow: which of "ABVb" are free; the others are zero.
         effort_weight: λ ≥ 0.
         method, rtol, atol, dt: how moments are integrated (see `solve`). Without a method: Dopri8 with an adjoint of
-            its own for constant pieces (`adjoint.py`), ten times as fast as any other; Tsit5 for other curves.
+            its own for constant pieces (`adjoint.py`), 5 (d = 2) to 30 times (d = 16) as fast; Tsit5 for other curves.
         curve: how controls depend on time; None: constant on the segments.
         heads: h; B and V of one head have no head axis among the controls.
         symmetric_B: B is replaced by (B + Bᵀ)/2.

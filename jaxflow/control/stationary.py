@@ -59,15 +59,16 @@ def _respond(given: Any, moved: Any) -> Any:
     zero = jax.tree.map(jnp.zeros_like, eqx.filter(ground, eqx.is_inexact_array))
     direction = jax.tree.map(lambda x, dx: x if dx is None else dx, zero, moved[0], is_leaf=lambda x: x is None)
 
-    def stationarity(ground: Ground) -> tuple[Array, Array]:
+    def stationarity(ground: Ground) -> Array:
         """R."""
         gradient, c = jax.grad(lambda u: _lagrangian(found, *ground.smooth(u, found.pace)), has_aux=True)(u)
-        return gradient, -c
+        return jnp.concatenate([gradient, -c])
 
-    _, (a, e) = eqx.filter_jvp(stationarity, (ground,), (direction,))
+    _, moved_R = eqx.filter_jvp(stationarity, (ground,), (direction,))
     still = jax.lax.stop_gradient(ground)
-    du, dmultipliers = _solve(still, found, u, (-a, -e))
-    du = jnp.where(found.settled, du, jnp.nan)
+    # A factor, because reverse mode would drop a constant.
+    answer = jnp.where(found.settled, 1, jnp.nan) * _solve(still, found, u, -moved_R)
+    du, dmultipliers = answer[: u.size], answer[u.size :]
 
     def cost(ground: Ground, u: Array) -> Scalar:
         return ground.smooth(u, found.pace)[2]
@@ -84,24 +85,25 @@ def _lagrangian(found: Minimum, c: Array, s: Array, cost: Scalar) -> tuple[Scala
     return cost - found.multipliers @ c - found.z @ s + 0.5 * w @ away**2, c
 
 
-def _solve(ground: Ground, found: Minimum, u: Array, right: tuple[Array, Array]) -> tuple[Array, Array]:
-    """(du, dλ) of this right-hand side."""
+def _solve(ground: Ground, found: Minimum, u: Array, right: Array) -> Array:
+    """(du, dλ) of this right-hand side, both as one vector."""
     near = expand(ground, u, found.pace)
     H = near.hessian(lambda *now: _lagrangian(found, *now)[0])
     # A batch of eigenproblems: see `solve/one_by_one.py`.
     space = one_by_one(tangents)(near.J)
     P = preconditioner(space, near.G, found.z / found.s, jnp.asarray(ground.stiffness, u.dtype))
 
-    def times(x: tuple[Array, Array]) -> tuple[Array, Array]:
-        return H(x[0]) - near.J.T @ x[1], -near.J @ x[0]
+    def times(x: Array) -> Array:
+        du, dmultipliers = x[: u.size], x[u.size :]
+        return jnp.concatenate([H(du) - near.J.T @ dmultipliers, -near.J @ du])
 
-    def solve(_: Any, right: tuple[Array, Array]) -> tuple[Array, Array]:
-        a, e = right
+    def solve(_: Any, right: Array) -> Array:
+        a, e = right[: u.size], right[u.size :]
         du = -space.lift(e)
         r = space.project(H(du) - a)
         inf, accuracy = jnp.asarray(jnp.inf, u.dtype), jnp.asarray(ACCURACY, u.dtype)
         p, _, _ = newton_step(H, r, space, P, radius=inf, accuracy=accuracy, products=PRODUCTS)
         du = du + p
-        return du, space.multipliers(H(du) - a)
+        return jnp.concatenate([du, space.multipliers(H(du) - a)])
 
     return jax.lax.custom_linear_solve(times, right, solve, symmetric=True)

@@ -106,7 +106,10 @@ def test_the_derivative_of_the_cheapest_controls_is_that_of_searches_begun_at_th
 
     reverse = jax.tree.leaves(eqx.filter_jit(jax.grad(combined))(theta))
     along = sum(jnp.vdot(g, dx) for g, dx in zip(reverse, jax.tree.leaves(direction)))
-    np.testing.assert_allclose(along, sum(jnp.vdot(w, dx) for w, dx in zip(weights, forward)), rtol=1e-7)
+    # Caps leave H so stiff that its solutions are good to six digits.
+    np.testing.assert_allclose(
+        along, sum(jnp.vdot(w, dx) for w, dx in zip(weights, forward)), rtol=1e-5 if capped else 1e-7
+    )
 
 
 @pytest.mark.slow
@@ -116,9 +119,10 @@ def test_where_no_minimum_was_found_the_derivative_is_nan():
         plan = cheapest(start, target, segments=2, iterations=1, tolerance=1e-12)
         return plan.cost, plan.stop
 
-    (_, stop), slope = jax.jit(jax.value_and_grad(least, has_aux=True))(jnp.asarray(1.9))
-    assert stop == Stop.iterations
-    assert jnp.isnan(slope)
+    for mode in (jax.jacfwd, jax.grad):
+        slope, stop = jax.jit(mode(least, has_aux=True))(jnp.asarray(1.9))
+        assert stop == Stop.iterations
+        assert jnp.isnan(slope)
 
 
 @pytest.mark.parametrize(
