@@ -5,20 +5,16 @@ after the fitted layers are integrated again by SciPy's DOP853 at 1e-12/1e-13, w
 A part of them: DIMENSIONS="11,12" in the environment.
 """
 
-import os
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-from problems import steering_problem, thousand
+from problems import asked, batches, compiled_for, timed
 from scipy.integrate import solve_ivp
 
 from jaxflow.control import Problem, advance, begin, effort
 from jaxflow.measures import Gaussian
 
-SEGMENTS, BATCH = 10, 17
-DIMENSIONS = [int(d) for d in os.environ.get("DIMENSIONS", ",".join(map(str, range(2, 17)))).split(",")]
+SEGMENTS = 10
 OPTIONS = {"method": "gauss-newton", "learning_rate": 0.0, "iterations": 100}
 
 
@@ -48,24 +44,16 @@ def true_residual(controls, mean0, L0, mean1, L1):
 
 def test_gauss_newton_hits_all_thousand(benchmark):
     rows, lines = [], []
-    program = jax.jit(jax.vmap(search_of))
-    asked = [(d, problems) for d, problems in thousand() if d in DIMENSIONS]
-    for d, problems in asked:
-        data = [steering_problem(d, i, r) for i, r in problems]
-        first = [jnp.asarray(np.stack(x)) for x in zip(*(data * 2)[:BATCH])]
-        began = time.perf_counter()
-        compiled = program.lower(*first).compile()
-        compile_seconds = time.perf_counter() - began
+    everything = asked()
+    for d, data in everything:
+        compiled, compile_seconds = compiled_for(jax.vmap(search_of), data)
         seconds, found = 0.0, []
-        for at in range(0, len(data), BATCH):
-            some = (data[at : at + BATCH] + data)[:BATCH]
-            stacked = [jnp.asarray(np.stack(x)) for x in zip(*some)]
-            began = time.perf_counter()
-            best, iterations, spent = jax.block_until_ready(compiled(*stacked))
-            seconds += time.perf_counter() - began
-            for j in range(min(BATCH, len(data) - at)):
+        for some, size in batches(data):
+            (best, iterations, spent), more = timed(compiled, some)
+            seconds += more
+            for j in range(size):
                 controls = {name: x[j] for name, x in best.items()}
-                found.append((true_residual(controls, *some[j]), int(iterations[j]), float(spent[j])))
+                found.append((true_residual(controls, *(x[j] for x in some)), int(iterations[j]), float(spent[j])))
         rows += found
         residual, count, spent = (np.array(x) for x in zip(*found))
         line = (
@@ -77,6 +65,6 @@ def test_gauss_newton_hits_all_thousand(benchmark):
         lines.append(line)
     residual = np.array([row[0] for row in rows])
     benchmark.extra_info.update(lines=lines, hits=int((residual <= 1e-10).sum()), worst=float(residual.max()))
-    assert len(rows) == sum(len(problems) for _, problems in asked)
+    assert len(rows) == sum(len(data) for _, data in everything)
     assert (residual <= 1e-10).all()
     benchmark.pedantic(lambda: None, rounds=1)

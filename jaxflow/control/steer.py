@@ -91,8 +91,9 @@ def steer(
         InputError: an unknown method or control, a horizon that is not positive, an option that does not apply; a free
             horizon under jit or vmap, because a schedule's edges are static.
 
-    Cost: per iteration a few solves of d(r+1) equations and their gradient, or d(d+3)/2 gradients ("gauss-newton", 6
-    to 20 iterations); compiling takes 5 to 10 s. Works under jit and vmap (thousands of targets at once). Weights found
+    Cost: per iteration one flow of d(r+1) equations and its gradient ("adam"), some two of them ("lbfgs"), or d(d+3)/2
+    gradients ("gauss-newton", 6 to 20 iterations); compiling takes 5 to 10 s. Works under jit and vmap (thousands of
+    targets at once; on a CPU "lbfgs" is faster under `jax.lax.map`, where none waits for the slowest). Weights found
     by "gauss-newton" are differentiable in start and target: they answer with the smallest change that still hits.
     Source: arXiv:2606.07600, §3.
     """
