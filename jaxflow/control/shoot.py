@@ -129,7 +129,8 @@ def try_step(now: Walk, velocity: Any, left: Any, horizon: float, rtol: float, a
     (ks, new), _ = jax.lax.scan(stage, (jnp.zeros((stages, now.y.size), dtype), now.y), rows)
     error = h * (b_error @ ks)
     scale = atol + rtol * jnp.maximum(jnp.abs(now.y), jnp.abs(new))
-    size = jnp.sqrt(jnp.mean((error / scale) ** 2))
+    # Where a derivative passes, it takes the steps as they are.
+    size = jax.lax.stop_gradient(jnp.sqrt(jnp.mean((error / scale) ** 2)))
     size = jnp.where(jnp.isfinite(size), size, jnp.inf)
     taken = size <= 1
     factor = lanes.step_factor(size, Dopri8().order)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from equinox.internal import nondifferentiable
 
 from jaxflow._checks import check_positive, is_concrete
 from jaxflow.control.asked import check_descent_only, check_plain, curve_of, interval_of
@@ -94,7 +95,8 @@ def steer(
     Cost: per iteration one flow of d(r+1) equations and its gradient ("adam"), some two of them ("lbfgs"), or d(d+3)/2
     gradients ("gauss-newton", 6 to 20 iterations); compiling takes 5 to 10 s. Works under jit and vmap (thousands of
     targets at once; on a CPU "lbfgs" is faster under `jax.lax.map`, where none waits for the slowest). Weights found
-    by "gauss-newton" are differentiable in start and target: they answer with the smallest change that still hits.
+    by "gauss-newton" are differentiable in start and target: they answer with the smallest change that still hits;
+    those of a descent are not, and asking for their derivative raises RuntimeError.
     Source: arXiv:2606.07600, §3.
     """
     check_allow(allow)
@@ -136,9 +138,16 @@ def steer(
     total = iterations or DEFAULT_ITERATIONS[method]
     first = problem.zero_controls() if warm_start is None else with_controls(problem, warm_start)
     how = {"method": method, "learning_rate": learning_rate, "iterations": total}
-    # The search of Gauss–Newton is not differentiated; what it finds is.
+    # The search of Gauss–Newton is not differentiated; what it finds is. Of a descent neither.
     exact = method == "gauss-newton"
-    fixed, first = jax.lax.stop_gradient((problem, first)) if exact else (problem, first)
+    if exact:
+        fixed, first = jax.lax.stop_gradient((problem, first))
+    else:
+        refused = InputError(
+            "finds layers that have no derivative", where="method", got=method, expected="gauss-newton",
+            fix="or take cheapest, which answers prices and caps as well",
+        )  # fmt: skip
+        fixed, first = nondifferentiable((problem, first), msg=str(refused))
     search, history = advance(fixed, begin(fixed, first, **how), steps=total, tolerance=tolerance, **how)
     stop = why(fixed, search, method=method, tolerance=tolerance)
     found = respond(problem, search.best) if exact else search.best

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxflow.control import Problem
+from jaxflow.control import Problem, steer
 from jaxflow.control.adjoint import end_of_pieces
 from jaxflow.measures import Gaussian
 from jaxflow.solve import Tsit5
@@ -92,6 +92,44 @@ def test_the_gradient_at_a_blow_up_is_that_of_the_effort():
     assert np.isinf(square)
     for name, x in effort.items():
         np.testing.assert_allclose(gradient[name], x, rtol=1e-12)
+
+
+def test_the_gradient_of_a_descent_has_a_derivative_of_its_own():
+    """Steps of fixed lengths are differentiated, so that an error estimate of zero leaves no 0/0: here nothing moves
+    where the controls are zero. Against differences of the gradient."""
+    problem, _ = case_of("full rank", allow="ABb")
+    controls = problem.zero_controls()
+    rng = np.random.default_rng(7)
+    direction = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), controls)
+
+    @jax.jit
+    def gradient(controls):
+        return jax.grad(lambda controls: problem.loss(controls, problem.effort_weight)[0])(controls)
+
+    _, bend = jax.jit(lambda x, dx: jax.jvp(gradient, (x,), (dx,)))(controls, direction)
+
+    def moved(h):
+        return gradient(jax.tree.map(lambda x, dx: x + h * dx, controls, direction))
+
+    def difference(h):
+        return jax.tree.map(lambda x, y: (x - y) / (2 * h), moved(h), moved(-h))
+
+    coarse, fine = difference(2e-3), difference(1e-3)
+    for name, x in bend.items():
+        exact = (4 * fine[name] - coarse[name]) / 3
+        np.testing.assert_allclose(x, exact, atol=1e-6 * float(jnp.max(jnp.abs(exact))))
+
+
+@pytest.mark.parametrize("mode", [jax.grad, jax.jacfwd])
+def test_the_derivative_of_a_descent_is_refused(mode):
+    problem, _ = case_of("full rank")
+
+    def found(mean):
+        target = Gaussian(mean, problem.target.factor)
+        return steer(problem.start, target, segments=2, method="adam", iterations=2).effort
+
+    with pytest.raises(RuntimeError, match="gauss-newton"):
+        mode(found)(problem.target.mean)
 
 
 def test_a_flow_of_many_steps_is_as_good_as_a_blow_up():
