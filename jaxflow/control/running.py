@@ -20,7 +20,9 @@ PANELS, NODES = 8, 16
 [−1, 1]: 128 nodes in one panel would leave 1e-10 of an integral, these leave rounding."""
 
 
-def effort(weights: AbstractSchedule, *, t1: float | None = None, prices: Mapping[str, Scalar] | None = None) -> Scalar:
+def effort(
+    weights: AbstractSchedule, *, t1: float | None = None, prices: Mapping[str, Scalar | float] | None = None
+) -> Scalar:
     """∫ |A|² + |B|² + |V|² + |b|² dt with Frobenius norms, over all heads.
 
     Args:
@@ -69,7 +71,7 @@ def smoothness(weights: AbstractSchedule, *, t1: float | None = None) -> Scalar:
     return _quadrature(weights, lambda t: jax.jvp(weights.at, (t,), (jnp.ones_like(t),))[1], t1)
 
 
-def _controls(layer: Layer, prices: Mapping[str, Scalar] | None = None) -> list[tuple[Scalar | float, Array]]:
+def _controls(layer: Layer, prices: Mapping[str, Scalar | float] | None = None) -> list[tuple[Scalar | float, Array]]:
     """(price, control)."""
     prices = prices or {}
     return [(prices.get(name, 1.0), x) for name in "ABVb" if (x := getattr(layer, name)) is not None]
@@ -96,7 +98,7 @@ def _quadrature(
     weights: AbstractSchedule,
     at: Callable[[Array], Layer],
     t1: float | None,
-    prices: Mapping[str, Scalar] | None = None,
+    prices: Mapping[str, Scalar | float] | None = None,
 ) -> Scalar:
     """∫ of the squared norms of these layers."""
     coarse = np.asarray(weights.edges or (0.0, t1), float)

@@ -40,12 +40,13 @@ def anywhere(problem, *, seed=0, size=1.0):
     return jax.tree.map(lambda x: x + size * jnp.asarray(rng.normal(size=x.shape)), problem.zero_controls())
 
 
-def layer_values(schedule):
-    """t ↦ the numbers of the layer, as one vector."""
+def layer_values(schedule, prices=None):
+    """t ↦ the numbers of the layer, as one vector, times the roots of their prices."""
+    roots = {name: np.sqrt((prices or {}).get(name, 1.0)) for name in "ABVb"}
 
     def values(t):
         layer = schedule.at(t)
-        return jnp.concatenate([x.ravel() for x in (layer.A, layer.B, layer.V, layer.b)])
+        return jnp.concatenate([root * getattr(layer, name).ravel() for name, root in roots.items()])
 
     return values, lambda t: jax.jvp(values, (t,), (jnp.ones_like(t),))[1]
 
@@ -58,6 +59,20 @@ def by_quadrature(f, edges):
     times, shares = panels[:, None] + h[:, None] * (1 + x) / 2, h[:, None] * w / 2
     values = jax.jit(jax.vmap(f))(jnp.asarray(times.ravel()))
     return float(np.sum(shares.ravel()[:, None] * np.asarray(values) ** 2))
+
+
+PRICES = {"A": 2.0, "B": 0.7, "b": 3.0}
+
+
+@pytest.mark.parametrize("curve", CURVES, ids=lambda c: type(c).__name__)
+def test_prices_multiply_the_terms_of_their_controls(curve):
+    problem = problem_of(curve, prices=jax.tree.map(jnp.asarray, PRICES))
+    controls = anywhere(problem, size=0.5)
+    schedule = problem.weights(controls)
+    priced, _ = layer_values(schedule, PRICES)
+    exact = by_quadrature(priced, schedule.edges or (0.0, 1.3))
+    np.testing.assert_allclose(control.effort(schedule, prices=PRICES), exact, rtol=1e-12)
+    np.testing.assert_allclose(problem.effort(controls), exact, rtol=1e-12)
 
 
 @pytest.mark.parametrize("curve", [*CURVES[1:], Waves(1)], ids=["linear", "fourier", "mlp", "bounded fourier"])
