@@ -49,7 +49,7 @@ def problem_of(experiment: Steer, start: Gaussian, target: Gaussian) -> control.
             1.0 if isinstance(C.t1, list) else C.t1,
             C.allow,
             jnp.asarray(C.effort or 0.0, dtype),
-            build.METHODS[experiment.solve.method],
+            None if experiment.solve.method is None else build.METHODS[experiment.solve.method],
             experiment.solve.rtol,
             experiment.solve.atol,
             curve=None if constant else control.curve_of(C.controls or "", C.segments),

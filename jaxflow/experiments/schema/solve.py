@@ -23,8 +23,8 @@ class Solve(Table, frozen=True, kw_only=True):
 
 
 class SteerSolve(Table, frozen=True, kw_only=True):
-    """The adaptive solver behind steering; `[control] t1` says how far."""
+    """The adaptive solver behind steering; `[control] t1` says how far. No method: see `control.Problem`."""
 
-    method: AdaptiveMethod = "tsit5"
+    method: AdaptiveMethod | None = None
     rtol: Positive = 1e-8
     atol: Positive = 1e-8
