@@ -135,7 +135,8 @@ def cheapest(
 
     Weights, cost and the multipliers of the target are differentiable (first order, forward and reverse) in start,
     target, prices and the cap, by the equations of a minimum (`control/stationary.py`); the derivative is NaN where
-    there is none, and that of everything else zero. A tolerance of 1e-9 leaves derivatives of six digits.
+    there is none, and that of everything else zero. At a tolerance of 1e-8 (with active caps 1e-7) it agrees with
+    differences of searches to 1e-4 of its largest entry.
     Source: arXiv:2606.07600, §3; J. Nocedal and S. Wright, Numerical Optimization, 2nd ed., §18 and §19.
     """
     check_allow(allow)

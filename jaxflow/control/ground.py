@@ -33,7 +33,7 @@ class Ground(eqx.Module):
 
     Attributes:
         cap: the largest variances allowed, (d,); None: no caps.
-        cost: "effort" is ∫ |A|² + Σ_h |B_h|² + |V_h|² + |b|² dt, "kinetic" is ∫ tr(KΣKᵀ) + |μ̇|² dt.
+        cost: "effort" is ∫ |A|² + Σ_h |B_h|² + |V_h|² + |b|² dt, each at its price; "kinetic" is ∫ tr(KΣKᵀ) + |μ̇|² dt.
         frame: the coordinates of c; fixed, however the target is differentiated.
         units: what flat controls of these names are multiplied by, √price: in them the effort is the square.
     """

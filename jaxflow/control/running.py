@@ -23,12 +23,12 @@ PANELS, NODES = 8, 16
 def effort(
     weights: AbstractSchedule, *, t1: float | None = None, prices: Mapping[str, Scalar | float] | None = None
 ) -> Scalar:
-    """∫ |A|² + |B|² + |V|² + |b|² dt with Frobenius norms, over all heads.
+    """∫ p_A|A|² + p_B|B|² + p_V|V|² + p_b|b|² dt with Frobenius norms, over all heads.
 
     Args:
         weights: any deterministic schedule.
         t1: where the integral ends, for schedules without edges; others know it, `Fourier` too.
-        prices: what multiplies the terms of these names; 1 for the others.
+        prices: p, by name; 1 for controls that are not named.
 
     Raises:
         InputError: nothing says where the schedule ends, or two things do.

@@ -46,8 +46,9 @@ class Minimum(NamedTuple):
 def respond(ground: Ground, found: Minimum) -> tuple[Controls, Array, Scalar]:
     """Controls, λ and cost of a minimum, with their derivatives in start, target, caps and prices of the ground.
 
-    Forward and reverse mode, of first order. Where no minimum was found the derivatives are NaN. Cost: a hundred
-    products with the curvature or so, once for every direction, and the two derivatives of a moment flow.
+    Forward and reverse mode, of first order. Where no minimum was found the derivatives are NaN. Cost, for every
+    direction: one solve by conjugate gradients, of as many products with H as it takes, and one second derivative of
+    a moment flow.
     """
     return found.controls, found.multipliers, found.cost
 
